@@ -147,7 +147,7 @@ class EmbeddedRedis:
             try:
                 self._launch(lock)
             finally:
-                # The watcher and the server hold it now, and keep it exactly as long as they live.
+                # The server holds it now, exactly as long as it lives.
                 if lock is not None:
                     lock.close()
         except BaseException:
@@ -253,9 +253,10 @@ class EmbeddedRedis:
         self._choose_socket()
         temp = self._temp.name if self._temp is not None else ""
         watcher = [sys.executable, "-I", "-S", watcher_program.__file__]
+        lock_fd = "-1" if lock is None else str(lock.fileno())
         command = [str(self.server), *self._arguments()]
         self._watcher = subprocess.Popen(
-            [*watcher, str(os.getpid()), str(_GRACE_MS), str(self._log()), temp, *command],
+            [*watcher, str(os.getpid()), str(_GRACE_MS), str(self._log()), temp, lock_fd, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd="/",
@@ -323,8 +324,15 @@ class EmbeddedRedis:
                 connection.connect(address)
                 connection.sendall(b"PING\r\n")
                 # -LOADING means: not yet. A server that asks for a password is up.
-                return connection.recv(64).startswith((b"+PONG", b"-NOAUTH"))
-        except OSError:
+                with connection.makefile("rb") as answers:
+                    answer = answers.readline()
+                    if not answer.startswith(b"+PONG"):
+                        return answer.startswith(b"-NOAUTH")
+                    # Someone else's server may sit on the port that ours failed to get.
+                    connection.sendall(b"INFO server\r\n")
+                    said = answers.read(int(answers.readline()[1:]))
+                    return b"\r\nprocess_id:%d\r\n" % self._pid in said
+        except (OSError, ValueError):
             return False
 
     def _said_since(self, offset: int) -> str:

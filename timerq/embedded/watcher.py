@@ -2,11 +2,12 @@
 
 A program of its own, run by its path in a bare interpreter (it imports nothing of timerq):
 
-    watcher.py PARENT_PID GRACE_MS LOG REMOVE COMMAND...
+    watcher.py PARENT_PID GRACE_MS LOG REMOVE LOCK_FD COMMAND...
 
 It prints the child's pid. On stdin, `t` asks the child to stop (and kills it after GRACE_MS), `k` kills it. The end of
 stdin, or a new parent, means that the parent has gone: the child is stopped and the folder REMOVE (may be empty)
-is removed. It leaves when the child has ended, with the child's exit code (128 + signal).
+is removed. LOCK_FD (-1 for none) is handed on to the child alone, so that the lock lasts exactly as long as the child.
+It leaves when the child has ended, with the child's exit code (128 + signal).
 
 Why a process between the two: no parent can promise to clean up after its own SIGKILL, and Linux's parent-death
 signal is sent when the *thread* that forked ends. This process has one thread, so for its own child it can use it.
@@ -28,7 +29,8 @@ _LOOK_AT_PARENT_S = 0.5
 
 def main(argv: list[str]) -> int:
     """Run, wait, end. Returns the exit code."""
-    parent, grace_ms, log, remove = int(argv[0]), int(argv[1]), argv[2], argv[3]
+    parent, grace_ms, log, remove, lock = int(argv[0]), int(argv[1]), argv[2], argv[3], int(argv[4])
+    command = argv[5:]
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     asked: list[int] = []
@@ -41,18 +43,20 @@ def main(argv: list[str]) -> int:
     try:
         with open(log, "ab") as output:
             child = subprocess.Popen(
-                argv[4:],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                close_fds=False,  # the data folder's lock is handed on: it lasts as long as the server
+                pass_fds=() if lock < 0 else (lock,),
                 preexec_fn=_die_with_me if sys.platform == "linux" else None,
                 restore_signals=True,
             )
     except (OSError, subprocess.SubprocessError) as error:
         with open(log, "a", encoding="utf-8") as output:
-            output.write(f"cannot run {argv[4]}: {error}\n")
+            output.write(f"cannot run {command[0]}: {error}\n")
         return 127
+    if lock >= 0:
+        os.close(lock)
     os.write(1, b"%d\n" % child.pid)
 
     orphaned = False
