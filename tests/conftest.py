@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import fakeredis
+import hypothesis
 import pytest
 import redis
 
@@ -27,6 +28,10 @@ from tests.support.servers import Server, choose, discover
 from timerq.embedded import EmbeddedRedis
 
 _CLUSTER = "cluster"
+# A slow machine is not a bug: how long an example takes is nobody's promise.
+hypothesis.settings.register_profile("timerq", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("timerq")
+
 _chosen = pytest.StashKey[tuple[list[Server], bool]]()
 
 
@@ -163,7 +168,7 @@ def cluster(running_cluster: LocalCluster) -> LocalCluster:
 
 @pytest.fixture
 def cluster_url(cluster: LocalCluster) -> str:
-    """The URL of one of its nodes."""
+    """Its URL for timerq (`redis+cluster://`); `cluster.seed_url` is the one for redis-py."""
     return cluster.url
 
 
@@ -183,7 +188,7 @@ def redis_place(request: pytest.FixtureRequest) -> Iterator[EmbeddedRedis | Loca
 
 @pytest.fixture
 def any_url(redis_place: EmbeddedRedis | LocalCluster) -> str:
-    """The URL of an empty Redis: each standalone version, then the Cluster."""
+    """The URL, for timerq, of an empty Redis: each standalone version, then the Cluster."""
     if isinstance(redis_place, LocalCluster):
         redis_place.flush()
     else:

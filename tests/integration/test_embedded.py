@@ -19,7 +19,7 @@ import redis
 from tests.support.proxy import wait_for
 from tests.support.servers import Server
 from timerq.embedded import EmbeddedRedis
-from timerq.errors import QueueUnavailable
+from timerq.errors import InvalidSchedule, QueueUnavailable
 
 MakeRedis = Callable[..., EmbeddedRedis]
 
@@ -167,6 +167,12 @@ def test_a_taken_port_is_an_error_unless_it_was_ours_to_choose(
     taken = make_redis(port=0).port
     with pytest.raises(QueueUnavailable, match="already in use"):
         redis_spec.run(port=taken).start()
+
+
+@pytest.mark.parametrize("port", [-1, 65_536])
+def test_a_port_that_cannot_be_one_is_refused(port: int) -> None:
+    with pytest.raises(InvalidSchedule, match="port"):
+        EmbeddedRedis(port=port)
 
 
 @pytest.mark.one_server

@@ -150,7 +150,7 @@ def test_refusing(redis_url: str, unix_socket: bool) -> None:
 
 
 def test_the_cluster_serves_every_slot(cluster: LocalCluster) -> None:
-    with redis.RedisCluster.from_url(cluster.url) as client:
+    with redis.RedisCluster.from_url(cluster.seed_url) as client:
         for number in range(200):
             client.set(f"key-{number}", number)
         assert [client.get(f"key-{number}") for number in range(200)] == [
@@ -184,8 +184,15 @@ def test_the_cluster_answers_moved_ask_and_tryagain(cluster: LocalCluster) -> No
 
 
 def test_any_url_is_empty_everywhere(any_url: str) -> None:
-    with redis.Redis.from_url(any_url) as client:
-        assert client.dbsize() == 0
+    if any_url.startswith("redis+cluster://"):
+        seed = any_url.replace("redis+cluster://", "redis://")
+        with redis.RedisCluster.from_url(seed) as client:
+            assert client.dbsize() == 0
+            client.set("left", "behind")
+    else:
+        with redis.Redis.from_url(any_url) as client:
+            assert client.dbsize() == 0
+            client.set("left", "behind")
 
 
 def test_fakeredis_runs_scripts(fake_redis: redis.Redis) -> None:

@@ -33,7 +33,12 @@ class LocalCluster:
 
     @property
     def url(self) -> str:
-        """The URL of the first node; any Cluster client finds the others from it."""
+        """What timerq connects to: `redis+cluster://` and the first node, from which a client finds the others."""
+        return f"redis+cluster://127.0.0.1:{self.nodes[0].port}"
+
+    @property
+    def seed_url(self) -> str:
+        """The same for `redis.RedisCluster.from_url`."""
         return self.nodes[0].tcp_url
 
     def start(self) -> LocalCluster:

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from timerq.embedded import watcher as watcher_program
 from timerq.embedded.find import find_server, identify, runnable
-from timerq.errors import QueueUnavailable
+from timerq.errors import InvalidSchedule, QueueUnavailable
 
 _LOOPBACK = "127.0.0.1"
 _SOCKET_PATH_MAX_BYTES = 100  # the kernel's limit is 108 on Linux, 104 on macOS, its end mark included
@@ -41,7 +41,7 @@ class EmbeddedRedis:
     - `start_timeout_ms`: how long loading may take before `start()` gives up.
 
     The server ends with this process, also when this process is killed with SIGKILL. Every failure raises
-    QueueUnavailable with what the server said.
+    QueueUnavailable with what the server said; a port that cannot be one, InvalidSchedule.
     """
 
     def __init__(
@@ -55,6 +55,8 @@ class EmbeddedRedis:
         config: Mapping[str, str] | None = None,
         start_timeout_ms: int = 60_000,
     ) -> None:
+        if port is not None and not 0 <= port <= 65_535:
+            raise InvalidSchedule("port", port, "give a port from 1 to 65535, or 0 for a free one")
         self._data_dir = None if data_dir is None else Path(data_dir).expanduser().absolute()
         self._wants_socket = port is None if unix_socket is None else unix_socket
         self._chosen_port = 0 if port is None and not self._wants_socket else port
