@@ -20,15 +20,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from math import floor
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from timerq.errors import InvalidSchedule
+from timerq.model import Timing
 
 MAX_INSTANT_MS = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z, the last instant a schedule can be due, in epoch milliseconds."""
@@ -156,26 +157,6 @@ def resolve_due(
     if due_ms > MAX_INSTANT_MS:
         raise InvalidSchedule("delay", delay, "want a delay that ends before the year 10000")
     return due_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """What was asked for, resolved: all instants in epoch milliseconds, all durations in milliseconds.
-
-    ``kind`` is ``"once"`` (with either ``at_ms`` or ``delay_ms``), ``"every"`` (with ``every_ms``; the first fire is at
-    ``start_ms``, else ``initial_delay_ms`` from now, else one interval from now) or ``"cron"``. ``until_ms`` is the
-    last instant at which an occurrence may be due, ``limit`` the number of occurrences. None stands for "not given".
-    Made by `resolve_timing`, which alone validates.
-    """
-
-    kind: Literal["once", "every", "cron"]
-    at_ms: int | None = None
-    delay_ms: int | None = None
-    every_ms: int | None = None
-    start_ms: int | None = None
-    initial_delay_ms: int | None = None
-    until_ms: int | None = None
-    limit: int | None = None
 
 
 def resolve_timing(

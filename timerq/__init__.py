@@ -1,0 +1,63 @@
+"""timerq: a distributed timer queue on Redis.
+
+A schedule is a value stored in Redis under a key; when it is due, a dispatcher moves it, in one atomic step, onto a
+Redis Stream, where any program can read it as an event.
+
+    from timerq import Event, TimerQueue
+
+    queue = TimerQueue.connect("redis://localhost:6379/0", namespace="prod", tenant="acme")
+
+    queue.upsert("reminder:order-42", Event("order.reminder", {"order_id": 42}), delay="30m")
+    queue.upsert("heartbeat", Event("tick"), every="5s")
+    queue.cancel("reminder:order-42")
+    for schedule in queue.list(prefix="reminder:"):
+        print(schedule.key, schedule.at)
+
+A producer needs no more. Dispatchers (``timerq worker``) do the firing, as many as you like.
+
+The walk of one schedule, for who wants to know how: `TimerQueue.upsert` (client.py) asks `commands.upsert` what to send
+and sends it (link.py) to ``lua/upsert.lua``, which stores it. A `Dispatcher` (dispatcher.py) sleeps until it is due and
+calls ``lua/fire.lua``, which puts the event on its stream and takes the schedule out, or arms its next occurrence.
+"""
+
+from timerq.async_client import AsyncHandle, AsyncTimerQueue
+from timerq.client import Handle, TimerQueue
+from timerq.clock import Clock
+from timerq.commands.upsert import Upsert
+from timerq.errors import (
+    ContractBroken,
+    DurabilityUnavailable,
+    InvalidSchedule,
+    NamespaceMismatch,
+    QueueUnavailable,
+    TimerqError,
+)
+from timerq.model import Change, Event, Outcome, Page, Schedule, State, Stats, Timing
+from timerq.timing import resolve_due, resolve_duration
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncHandle",
+    "AsyncTimerQueue",
+    "Change",
+    "Clock",
+    "ContractBroken",
+    "DurabilityUnavailable",
+    "Event",
+    "Handle",
+    "InvalidSchedule",
+    "NamespaceMismatch",
+    "Outcome",
+    "Page",
+    "QueueUnavailable",
+    "Schedule",
+    "State",
+    "Stats",
+    "TimerQueue",
+    "TimerqError",
+    "Timing",
+    "Upsert",
+    "resolve_due",
+    "resolve_duration",
+]

@@ -1,0 +1,399 @@
+"""AsyncTimerQueue: the verbs, with await. It sends what `timerq.commands` builds and holds no logic of its own.
+
+Calls on single schedules that are made while one is on its way gather, and go together in the next script of their
+partition: no timer, no added delay, and each has its own outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from timerq.async_link import AsyncLink
+from timerq.clock import Clock, ask_redis
+from timerq.commands import cancel as cancelling
+from timerq.commands import edit, read
+from timerq.commands import upsert as upserting
+from timerq.commands.command import Durability, Item, Later, Namespace, Scope, gather, many
+from timerq.commands.durable import parse_durable
+from timerq.commands.namespace import open_namespace, reopen_namespace
+from timerq.commands.queue import CallQueue
+from timerq.commands.upsert import Mode, Upsert, Upserted, UpsertView
+from timerq.errors import TimerqError
+from timerq.model import Change, Event, Outcome, Page, Schedule, Stats, check_plain_name
+from timerq.settings import DEFAULT_MAX_PAYLOAD_BYTES
+from timerq.timing import Duration, Instant
+
+T = TypeVar("T")
+
+Handles = list["AsyncHandle | TimerqError"]
+Changes = list[Change | TimerqError]
+
+
+class AsyncHandle(UpsertView):
+    """What `AsyncTimerQueue.upsert` returns: what it did, and a way to take it back."""
+
+    def __init__(self, queue: AsyncTimerQueue, result: Upserted) -> None:
+        super().__init__(result)
+        self._queue = queue
+
+    async def cancel(self) -> bool:
+        """Cancels this very version; False where it has fired, was replaced or was cancelled before.
+
+        Raises `QueueUnavailable`.
+        """
+        change = await self._queue.cancel(self.key, owner=self.owner, if_version=self.version)
+        self.is_cancelled = self.is_cancelled or change.outcome is Outcome.CANCELLED
+        return change.outcome is Outcome.CANCELLED
+
+
+class AsyncTimerQueue:
+    """A timer queue in Redis, for one tenant of one namespace. For one event loop; close it when done.
+
+    Every verb raises `InvalidSchedule` for a bad argument (nothing was written), `QueueUnavailable` where Redis is
+    away or refuses (calling again is safe) and `NamespaceMismatch` where the namespace is not what this client knows.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        namespace: str = "timerq",
+        tenant: str = "default",
+        clock: Clock = ask_redis,
+        payload_limit: int = DEFAULT_MAX_PAYLOAD_BYTES,
+        **options: Any,
+    ) -> None:
+        self._name = check_plain_name("namespace", namespace)
+        self._tenant = check_plain_name("tenant", tenant)
+        self._payload_limit = payload_limit
+        self._link = AsyncLink(url, clock, **options)
+        self._scope: Scope | None = None
+        self._opening = asyncio.Lock()
+        self._calls: dict[int, CallQueue[asyncio.Future[Any]]] = {}
+        self._pumps: dict[int, asyncio.Task[None]] = {}
+
+    @classmethod
+    def connect(
+        cls,
+        url: str,
+        *,
+        namespace: str = "timerq",
+        tenant: str = "default",
+        clock: Clock = ask_redis,
+        payload_limit: int = DEFAULT_MAX_PAYLOAD_BYTES,
+        **options: Any,
+    ) -> Self:
+        """A queue at ``url`` (see `timerq.topology`); Redis is asked at the first call, not here.
+
+        ``payload_limit`` is the largest payload accepted, in bytes. ``options`` are redis-py's, as in
+        ``socket_timeout=2``.
+        """
+        return cls(
+            url, namespace=namespace, tenant=tenant, clock=clock, payload_limit=payload_limit, **options
+        )
+
+    async def init(
+        self,
+        *,
+        partitions: int | None = None,
+        clock: str | None = None,
+        retention: Duration | None = None,
+        max_age: Duration | None = None,
+        max_length: int | None = None,
+    ) -> Namespace:
+        """Makes the namespace where there is none, or changes the settings that are given.
+
+        ``partitions`` (default 1) and ``clock`` ("redis", or "manual" for tests) are chosen for good; another value
+        later raises `NamespaceMismatch`. Events stay on their streams for ``retention`` (default 24 h) at least, and
+        until every group has acknowledged them; ``max_age`` and ``max_length`` (entries) bound even those, 0 for no
+        bound.
+        """
+        namespace = await self._link.run(
+            open_namespace(
+                self._name,
+                partitions=partitions,
+                clock=clock,
+                retention=retention,
+                max_age=max_age,
+                max_length=max_length,
+            )
+        )
+        return self._enter(namespace)
+
+    async def upsert(
+        self,
+        key: str,
+        event: Event,
+        *,
+        at: Instant | None = None,
+        delay: Duration | None = None,
+        every: Duration | None = None,
+        owner: str | None = None,
+        initial_delay: Duration | None = None,
+        start: Instant | None = None,
+        until: Instant | None = None,
+        limit: int | None = None,
+        mode: Mode = "replace",
+        max_wait: Duration | None = None,
+        restart: bool = False,
+        paused: bool | None = None,
+        reset: bool = False,
+        if_version: int | None = None,
+        idempotency_key: str | None = None,
+        durable: str | None = None,
+    ) -> AsyncHandle:
+        """Creates the schedule of ``key`` (and ``owner``), or replaces the one there is.
+
+        Exactly one of ``at`` (aware datetime, epoch ms, RFC 3339 text; one in the past fires at once), ``delay`` and
+        ``every`` (durations: ms as an int, timedelta, ``"1h30m"``, ``"PT1H30M"``, a mapping). With ``every``: the
+        first fire is after one interval, or after ``initial_delay`` (0: at once), or on the grid of ``start``; none
+        is due after ``until``, and there are ``limit`` at the most. An interval keeps its rate: ones missed are
+        folded into one event that says how many it stands for.
+
+        ``mode``: "replace"; "keep" leaves an existing one in place; "earliest" and "latest" let the one-shot that is
+        due earlier or later win. ``max_wait`` is for a debounce: pushed again and again, it fires no later than that
+        after it was first armed. Repeating the same recurring definition is UNCHANGED and keeps its phase, unless
+        ``restart``; ``reset`` also starts what ``limit`` counts anew. A paused schedule stays paused unless
+        ``paused=False``. ``if_version`` makes it a compare-and-set (0: only where there is none). A second call with
+        the same ``idempotency_key`` (of the same lane) is a DUPLICATE with the first answer, for as long as events
+        are retained, also when the timer has fired meanwhile; with another body it is refused.
+
+        ``durable``: "replicas=N" or "fsync", with ``,timeout=…`` (1 s); the handle says which level was reached.
+        """
+        wanted = Upsert(
+            key,
+            event,
+            at,
+            delay,
+            every,
+            owner,
+            initial_delay,
+            start,
+            until,
+            limit,
+            mode,
+            max_wait,
+            restart,
+            paused,
+            reset,
+            if_version,
+            idempotency_key,
+        )
+        scope = await self._open()
+        item = upserting.item(scope, wanted)
+        return AsyncHandle(self, await self._call(item, parse_durable(durable)))
+
+    async def upsert_many(
+        self, items: Iterable[Upsert | Mapping[str, Any]], *, durable: str | None = None
+    ) -> Handles:
+        """Many upserts in few round trips; a handle or an exception an item, in order.
+
+        An item is an `Upsert` or a mapping with the words of `upsert`. One bad item is an `InvalidSchedule` in the
+        results and does not sink the rest.
+        """
+        scope = await self._open()
+        results = await self._link.run(
+            many(scope, lambda thing: upserting.item(scope, thing), items, parse_durable(durable))
+        )
+        return [
+            result if isinstance(result, TimerqError) else AsyncHandle(self, result) for result in results
+        ]
+
+    async def cancel(
+        self, key: str, *, owner: str | None = None, if_version: int | None = None, durable: str | None = None
+    ) -> Change:
+        """Cancels the schedule of ``key`` (and ``owner``): CANCELLED, NOT_PENDING or VERSION_MISMATCH.
+
+        After CANCELLED it never fires.
+        """
+        scope = await self._open()
+        return await self._call(cancelling.item(scope, key, owner, if_version), parse_durable(durable))
+
+    async def cancel_many(
+        self, keys: Iterable[str], *, owner: str | None = None, durable: str | None = None
+    ) -> Changes:
+        """Cancels many keys (of one ``owner``) in few round trips; a change or an exception a key, in order."""
+        scope = await self._open()
+        return await self._link.run(
+            many(scope, lambda key: cancelling.item(scope, key, owner), keys, parse_durable(durable))
+        )
+
+    async def cancel_prefix(
+        self, prefix: str, *, owner: str | None = None, durable: str | None = None
+    ) -> int:
+        """Cancels every schedule whose key begins with ``prefix`` (of one ``owner``); returns how many there were.
+
+        A prefix is a prefix, never a pattern; the empty one is every key. What is armed after the call began stays.
+        """
+        return await self._link.run(
+            cancelling.sweep(await self._open(), prefix, owner, parse_durable(durable))
+        )
+
+    async def cancel_owner(self, owner: str, *, durable: str | None = None) -> int:
+        """Cancels every schedule of ``owner``; returns how many there were. What is armed meanwhile stays."""
+        return await self._link.run(cancelling.sweep(await self._open(), "", owner, parse_durable(durable)))
+
+    async def get(self, key: str, *, owner: str | None = None) -> Schedule | None:
+        """The schedule of ``key`` (and ``owner``) as it is stored, or None."""
+        return await self._link.run(read.get(await self._open(), key, owner))
+
+    async def list(
+        self,
+        prefix: str = "",
+        *,
+        owner: str | None = None,
+        due_from: Instant | None = None,
+        due_to: Instant | None = None,
+    ) -> AsyncIterator[Schedule]:
+        """The schedules whose key begins with ``prefix``, of one ``owner`` where one is given, in key order.
+
+        With ``due_from`` or ``due_to`` (instants, both included): those looked at next in that time, in that order;
+        paused ones are in no such list. Read page by page, so it may be as long as you like.
+        """
+        scope = await self._open()
+        if due_from is None and due_to is None:
+            cursor: str | None = None
+            while True:
+                page = await self._link.run(read.list_page(scope, prefix, owner, cursor, read.MAX_PAGE))
+                for schedule in page.items:
+                    yield schedule
+                if (cursor := page.cursor) is None:
+                    return
+        place = None
+        while True:
+            items, place = await self._link.run(read.due_page(scope, due_from, due_to, place, read.MAX_PAGE))
+            for schedule in read.of(items, prefix, owner):
+                yield schedule
+            if place is None:
+                return
+
+    async def list_page(
+        self, prefix: str = "", *, owner: str | None = None, after: str | None = None, limit: int = 100
+    ) -> Page:
+        """One page of `list` in key order: up to ``limit`` (1 to 200) schedules behind the cursor ``after``.
+
+        The page's cursor is for the next one, None at the end. Keys that come and go neither repeat nor skip others.
+        """
+        return await self._link.run(read.list_page(await self._open(), prefix, owner, after, limit))
+
+    async def count(self, prefix: str = "", *, owner: str | None = None) -> int:
+        """How many schedules there are whose key begins with ``prefix``, of one ``owner`` where one is given."""
+        return await self._link.run(read.count(await self._open(), prefix, owner))
+
+    async def trigger(
+        self,
+        key: str,
+        *,
+        owner: str | None = None,
+        consume: bool = False,
+        if_version: int | None = None,
+        durable: str | None = None,
+    ) -> Change:
+        """Publishes the schedule's event now, with an id of its own: TRIGGERED, NOT_PENDING or VERSION_MISMATCH.
+
+        Its count, limit and timing stay; a pending one-shot still fires, unless ``consume`` takes it out.
+        """
+        scope = await self._open()
+        item = edit.item(scope, "consume" if consume else "trigger", key, owner, if_version)
+        return await self._call(item, parse_durable(durable))
+
+    async def pause(
+        self, key: str, *, owner: str | None = None, if_version: int | None = None, durable: str | None = None
+    ) -> Change:
+        """Keeps the schedule from firing until `resume`: PAUSED, UNCHANGED, NOT_PENDING or VERSION_MISMATCH."""
+        scope = await self._open()
+        item = edit.item(scope, "pause", key, owner, if_version)
+        return await self._call(item, parse_durable(durable))
+
+    async def resume(
+        self, key: str, *, owner: str | None = None, if_version: int | None = None, durable: str | None = None
+    ) -> Change:
+        """Arms a paused schedule again: RESUMED, UNCHANGED, NOT_PENDING or VERSION_MISMATCH. Overdue, it fires now."""
+        scope = await self._open()
+        item = edit.item(scope, "resume", key, owner, if_version)
+        return await self._call(item, parse_durable(durable))
+
+    async def publish(
+        self, event: Event, *, key: str, owner: str | None = None, durable: str | None = None
+    ) -> Change:
+        """Puts an event straight onto the stream of its lane (``owner``, or ``key`` without one): PUBLISHED."""
+        scope = await self._open()
+        return await self._call(edit.publish_item(scope, event, key, owner), parse_durable(durable))
+
+    async def stats(self) -> Stats:
+        """Numbers of the tenant's schedules, and counters of the whole namespace."""
+        return await self._link.run(read.stats(await self._open()))
+
+    @property
+    def namespace(self) -> Namespace | None:
+        """The namespace as its meta describes it; None before the first call."""
+        return None if self._scope is None else self._scope.namespace
+
+    @property
+    def tenant(self) -> str:
+        """Whose schedules these are."""
+        return self._tenant
+
+    async def close(self) -> None:
+        """Closes every connection."""
+        await self._link.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _open(self) -> Scope:
+        if self._scope is None:
+            async with self._opening:
+                if self._scope is None:
+                    self._enter(await self._link.run(open_namespace(self._name)))
+        assert self._scope is not None
+        return self._scope
+
+    def _enter(self, namespace: Namespace) -> Namespace:
+        self._scope = Scope(namespace, self._tenant, self._tenant.encode(), self._payload_limit)
+        self._link.remake = lambda: self._link.run(reopen_namespace(namespace))
+        return namespace
+
+    async def _call(self, item: Item[T], durable: Durability | None) -> T:
+        """Joins the calls of the item's partition: alone at once, or with the others in the next script."""
+        queue = self._calls.setdefault(item.partition, CallQueue())
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        queue.add(item, durable, answer)
+        if item.partition not in self._pumps:
+            self._pumps[item.partition] = asyncio.create_task(self._pump(item.partition, queue))
+        return await answer
+
+    async def _pump(self, partition: int, queue: CallQueue[asyncio.Future[Any]]) -> None:
+        assert self._scope is not None
+        try:
+            while calls := queue.take():
+                command = gather(self._scope, [item for item, _, _ in calls], calls[0][1])
+                try:
+                    (answers,) = await self._link.send([command])
+                except Exception as error:
+                    answers = [error] * len(calls)
+                late = []
+                for call, answer in zip(calls, answers, strict=True):
+                    future = call[2]
+                    if isinstance(answer, Later):
+                        late.append(call)
+                    elif future.done():
+                        pass  # whoever asked was cancelled; the call was made all the same
+                    elif isinstance(answer, Exception):
+                        future.set_exception(answer)
+                    else:
+                        future.set_result(answer)
+                queue.again(late)
+        finally:
+            del self._pumps[partition]
+            while calls := queue.take():  # only where the loop is being shut down
+                for _, _, future in calls:
+                    future.cancel()

@@ -1,0 +1,141 @@
+"""Sends commands and reads their replies, with await; what `timerq.link` says holds here too."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from redis.exceptions import NoScriptError, RedisError
+
+from timerq.clock import Clock
+from timerq.commands.command import Command, Durability, PartitionUnmade, Steps
+from timerq.commands.durable import reached, wait_words
+from timerq.errors import NamespaceMismatch
+from timerq.link import REDIRECTIONS, REDIS_FAULTS, Session, check_durability, plain, unavailable
+from timerq.topology import AsyncConnections
+
+T = TypeVar("T")
+
+
+class AsyncLink:
+    """The asynchronous way to Redis, for one event loop."""
+
+    def __init__(self, url: str, clock: Clock, **options: Any) -> None:
+        """``options`` are redis-py's. Nothing is sent yet; raises `InvalidSchedule` for a bad URL."""
+        self.connections = AsyncConnections(url, **options)
+        self._clock = clock
+        self._sessions: deque[Session] = deque()
+        self._pid = os.getpid()
+        self.remake: Callable[[], Awaitable[None]] | None = None
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Drives a verb to its result."""
+        try:
+            commands = next(steps)
+            while True:
+                commands = steps.send(await self.send(commands))
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+    async def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        """Sends commands of different partitions at once and reads their replies.
+
+        Raises `QueueUnavailable` or `NamespaceMismatch`; whether a command took effect is then unknown.
+        """
+        if os.getpid() != self._pid:
+            self._sessions, self._pid = deque(), os.getpid()
+        session = self._sessions.popleft() if self._sessions else Session.new()
+        try:
+            answers = await self._exchange(session, commands)
+            unmade = [i for i, answer in enumerate(answers) if isinstance(answer, PartitionUnmade)]
+            if unmade:
+                if self.remake is None:
+                    raise NamespaceMismatch("the namespace has gone from Redis")
+                await self.remake()
+                again = await self._exchange(session, [commands[i] for i in unmade])
+                for i, answer in zip(unmade, again, strict=True):
+                    answers[i] = answer
+        finally:
+            self._sessions.append(session)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
+
+    async def _exchange(self, session: Session, commands: Sequence[Command[Any]]) -> list[Any]:
+        session.seq += 1
+        now_ms = self._clock()
+        for command in commands:
+            command.stamp(session.name, session.seq, now_ms)
+        if len(commands) == 1:
+            replies: list[Any] = [await self._one(commands[0])]
+        else:
+            # all of them to their ends, so that no command is still on its way when its session is used again
+            replies = await asyncio.gather(*map(self._one, commands), return_exceptions=True)
+        answers: list[Any] = []
+        for command, reply in zip(commands, replies, strict=True):
+            if isinstance(reply, BaseException):
+                if not isinstance(reply, Exception):
+                    raise reply
+                answers.append(reply)
+                continue
+            try:
+                answers.append(command.read(reply))
+            except Exception as error:  # kept beside the others' answers until all of them are read
+                answers.append(error)
+        return answers
+
+    async def _one(self, command: Command[Any]) -> Any:
+        try:
+            if command.durable is not None:
+                return await self._durable(command, command.durable)
+            client = await self.connections.open()
+            try:
+                return await client.execute_command("EVALSHA", command.script.sha, *command.words)
+            except NoScriptError:
+                return await client.execute_command("EVAL", command.script.text, *command.words)
+        except REDIS_FAULTS as error:
+            raise unavailable(error) from error
+
+    async def _durable(self, command: Command[Any], durability: Durability) -> Any:
+        """The write and, behind it on the same connection, the command that waits."""
+        client = await self.connections.node_of(command.tag)
+        if not await self._must_wait(durability, client):
+            reply = await self._one(plain(command))
+            command.reached = "fsync"
+            return reply
+        for verb, script in (("EVALSHA", command.script.sha), ("EVAL", command.script.text)):
+            pipeline = client.pipeline(transaction=False)
+            pipeline.execute_command(verb, script, *command.words)
+            pipeline.execute_command(*wait_words(durability))
+            reply, answer = await pipeline.execute(raise_on_error=False)
+            if isinstance(reply, NoScriptError):
+                continue
+            if isinstance(reply, REDIRECTIONS) and self.connections.is_cluster:
+                await self._one(plain(command))  # follows the slot, and makes the client learn where it is
+                client = await self.connections.node_of(command.tag)
+                continue
+            break
+        for outcome in (reply, answer):
+            if isinstance(outcome, Exception):
+                raise outcome
+        command.reached = reached(durability, answer)
+        return reply
+
+    async def _must_wait(self, durability: Durability, client: Any) -> bool:
+        if not durability.fsync:
+            return True
+        info = await client.info()
+        setting = None
+        try:
+            setting = (await client.config_get("appendfsync")).get("appendfsync")
+        except RedisError:
+            pass  # the server may not let us ask; then only WAITAOF can tell
+        return check_durability(durability, info, setting)
+
+    async def close(self) -> None:
+        """Closes every connection."""
+        await self.connections.close()

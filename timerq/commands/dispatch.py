@@ -1,0 +1,160 @@
+"""What a dispatcher sends: fire, advance, trim, and its heartbeat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from timerq import keys
+from timerq.commands.command import MAX_ITEMS, NAMESPACE, Command, Namespace, Reply, command, read_lines
+from timerq.commands.record import take
+from timerq.lua import Word
+
+LEASE_MS = 5000
+"""How long a claimed schedule waits for its dispatcher before another one is asked."""
+
+HEARTBEAT_TTL_MS = 6000
+"""A dispatcher that was not heard for longer is taken for dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A schedule whose calendar must be asked; ``definition`` has what tells the calendar (fields ``d`` and ``x``).
+
+    ``word`` is ``refill`` (it is armed at ``at_ms``: the instant after that is wanted) or ``claimed`` (it is due at
+    ``at_ms`` and not yet published: how many were missed since, and what follows).
+    """
+
+    word: Literal["refill", "claimed"]
+    id: bytes
+    version: int
+    n: int
+    at_ms: int
+    definition: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """What one call of fire did: counts, µs until the next is due (None: nothing pending), and what it hands over."""
+
+    now_us: int
+    published: int
+    held: int
+    dropped: int
+    wait_us: int | None
+    handovers: list[Handover]
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What a calendar said: ``following_ms`` 0 ends the schedule; ``hold`` is why it cannot be asked."""
+
+    handover: Handover
+    at_ms: int
+    following_ms: int
+    missed: int = 0
+    hold: str | None = None
+
+
+def fire(namespace: Namespace, partition: int, *, batch: int = MAX_ITEMS, lag_ms: int = 0) -> Command[Fired]:
+    """Moves up to ``batch`` schedules that are overdue by ``lag_ms`` or more onto their streams."""
+    return command(
+        "fire",
+        namespace,
+        partition,
+        read_fired,
+        own_args={"batch": min(batch, MAX_ITEMS), "lag_ms": lag_ms, "lease_ms": LEASE_MS},
+    )
+
+
+def read_fired(reply: Reply) -> Fired:
+    """Reads a reply of fire.lua."""
+    now_us, lines = read_lines(reply)
+    _, published, held, dropped, wait_us = lines[0].split(" ")
+    rest = iter(reply[1:])
+    handovers = []
+    for line in lines[1:]:
+        word, version, n, at = line.split(" ")
+        id = next(rest)
+        flat = take(next(rest).decode(), rest)
+        definition = {
+            name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)
+        }
+        kind: Literal["refill", "claimed"] = "refill" if word == "REFILL" else "claimed"
+        handovers.append(Handover(kind, id, int(version), int(n), int(at), definition))
+    return Fired(
+        now_us, int(published), int(held), int(dropped), None if wait_us == "-" else int(wait_us), handovers
+    )
+
+
+def advance(namespace: Namespace, partition: int, steps: Sequence[Advance]) -> Command[list[str]]:
+    """Tells the scripts what calendars said; reads as ADVANCED, STALE or BROKEN … for each."""
+    tag = namespace.tags[partition]
+    item_args: list[Word] = []
+    for step in steps:
+        given = step.handover
+        word = given.word if step.hold is None else "hold"
+        item_args += (
+            word,
+            given.version,
+            given.n,
+            step.at_ms,
+            step.following_ms,
+            step.missed,
+            (step.hold or "")[:200].encode("utf-8", "replace"),
+        )
+    return command(
+        "advance",
+        namespace,
+        partition,
+        lambda reply: read_lines(reply)[1],
+        item_keys=[keys.record(tag, step.handover.id) for step in steps],
+        item_args=item_args,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What one call of trim removed from ``stream``; ``unread`` ones only beyond max_age or max_length."""
+
+    stream: str | None
+    read: int = 0
+    unread: int = 0
+    broken: str | None = None
+
+
+def trim(
+    namespace: Namespace, partition: int, *, every_ms: int = 10_000, limit: int = 1000
+) -> Command[Trimmed]:
+    """Trims one stream that was not trimmed for ``every_ms``, by up to ``limit`` entries."""
+
+    def read(reply: Reply) -> Trimmed:
+        _, lines = read_lines(reply)
+        word, _, rest = lines[0].partition(" ")
+        if word == "IDLE":
+            return Trimmed(None)
+        stream = reply[1].decode()
+        if word == "BROKEN":
+            return Trimmed(stream, broken=rest)
+        gone, unread = rest.split(" ")
+        return Trimmed(stream, int(gone), int(unread))
+
+    return command("trim", namespace, partition, read, own_args={"every_ms": every_ms, "limit": limit})
+
+
+def beat(namespace: Namespace, dispatcher: str, *, leaving: bool = False) -> Command[list[str]]:
+    """Says that ``dispatcher`` lives, or leaves; reads as the names of those that live."""
+    return command(
+        "beat",
+        namespace,
+        NAMESPACE,
+        lambda reply: [name.decode() for name in reply[1:]],
+        own_keys={"workers": keys.workers(namespace.name)},
+        own_args={"dispatcher": dispatcher, "ttl_ms": HEARTBEAT_TTL_MS, "leaving": int(leaving)},
+    )
+
+
+def alive_dispatchers(namespace: Namespace) -> Command[list[str]]:
+    """Reads as the names of the live dispatchers."""
+    return beat(namespace, "")

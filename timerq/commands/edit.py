@@ -1,0 +1,60 @@
+"""pause, resume, trigger; and publish, which needs no schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from timerq import codec, keys
+from timerq.commands.cancel import locate, read_change
+from timerq.commands.command import Item, Scope
+from timerq.commands.record import payload_fields
+from timerq.commands.upsert import check_version
+from timerq.errors import InvalidSchedule
+from timerq.lua import Word
+from timerq.model import Change, Event, Outcome, check_text
+
+Verb = Literal["pause", "resume", "trigger", "consume"]
+
+
+def item(
+    scope: Scope, verb: Verb, key: str, owner: str | None = None, if_version: int | None = None
+) -> Item[Change]:
+    """The command's part for one change of a schedule in place; raises `InvalidSchedule`."""
+    partition, tag, id, owner_bytes = locate(scope, key, owner)
+    check_version(if_version)
+    item_keys: list[Word] = [keys.record(tag, id)]
+    if owner_bytes:
+        item_keys.append(keys.owner_index(tag, scope.tenant_bytes, owner_bytes))
+    args: list[Word] = [verb, "" if if_version is None else if_version]
+    plain = read_change(key, owner)
+
+    def read(words: list[str], rest: Iterator[bytes], durable: str) -> Change:
+        if words[0] == "INVALID":
+            raise InvalidSchedule("consume", True, "want consume=True only for a one-shot")
+        if words[0] == "TRIGGERED":
+            return Change(Outcome.TRIGGERED, key, owner, int(words[1]), None, words[2], durable)
+        return plain(words, rest, durable)
+
+    return Item("edit", partition, item_keys, args, len(id) + 100, read)
+
+
+def publish_item(scope: Scope, event: Event, key: str, owner: str | None = None) -> Item[Change]:
+    """The command's part for one event straight onto the stream of its lane; raises `InvalidSchedule`."""
+    if not isinstance(event, Event):
+        raise InvalidSchedule("event", event, "want an Event")
+    key_bytes = check_text("key", key)
+    owner_bytes = b"" if owner is None else check_text("owner", owner)
+    content, data = payload_fields(event, scope.payload_limit)
+    correlation = codec.encode_correlation(event.correlation or {})
+    namespace = scope.namespace
+    partition = namespace.partition_of(scope.tenant_bytes, owner_bytes or key_bytes)
+    tag = namespace.tags[partition]
+    args: list[Word] = [key_bytes, owner_bytes, event.stream, content, event.type, correlation, data]
+
+    def read(words: list[str], rest: Iterator[bytes], durable: str) -> Change:
+        return Change(Outcome(words[0]), key, owner, int(words[1]), None, words[2], durable)
+
+    reader: Callable[[list[str], Iterator[bytes], str], Change] = read
+    size = len(key_bytes) + len(owner_bytes) + len(data) + len(correlation) + 300
+    return Item("publish", partition, [keys.stream(tag, event.stream.encode())], args, size, reader)

@@ -1,0 +1,69 @@
+"""Every exception timerq raises.
+
+    TimerqError
+    ├── InvalidSchedule     the caller's: a value that cannot be scheduled (also a ValueError)
+    ├── QueueUnavailable    Redis is away or refuses; the cause is kept as ``__cause__``
+    │   └── DurabilityUnavailable   the server cannot give the durability that was asked for
+    ├── NamespaceMismatch   the namespace in Redis is not the one this client believes in
+    └── ContractBroken      ours: a reply or a record that no contract allows
+
+Expected outcomes (a cancel that found nothing, a lost race) are values, not exceptions: see ``timerq.Outcome``.
+The docstring of a class is its message when it is raised without one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_SHOWN_CHARS = 120
+
+
+class TimerqError(Exception):
+    """timerq failed."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+
+class InvalidSchedule(TimerqError, ValueError):
+    """The schedule cannot be accepted.
+
+    ``field`` names the argument, ``got`` is what came (shown shortened in the message), ``want`` says what would be
+    right. Nothing was written.
+    """
+
+    def __init__(self, field: str, got: Any, want: str) -> None:
+        self.field = field
+        self.got = got
+        self.want = want
+        super().__init__(f"{field}: got {_shown(got)}; {want}")
+
+    def __reduce__(self) -> tuple[type[InvalidSchedule], tuple[str, Any, str]]:
+        return type(self), (self.field, self.got, self.want)
+
+
+class QueueUnavailable(TimerqError):
+    """Redis is away or refuses; whether the call took effect is unknown, and calling again is safe."""
+
+
+class DurabilityUnavailable(QueueUnavailable):
+    """The server cannot give the durability that was asked for; nothing was written."""
+
+
+class NamespaceMismatch(TimerqError):
+    """The namespace in Redis has another layout, schema or clock than this client; nothing was written."""
+
+
+class ContractBroken(TimerqError):
+    """A reply or a stored record that no contract allows; please report it."""
+
+
+def _shown(value: Any) -> str:
+    """A short, printable rendering: hostile input must neither flood a log nor break a terminal."""
+    try:
+        if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
+            return "an integer of more than 256 bits"  # repr() of it may raise, or take seconds
+        text = ascii(value)
+    except Exception:
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"

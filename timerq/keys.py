@@ -1,0 +1,161 @@
+"""Every Redis key of timerq, one function each.
+
+``ns`` is a namespace, ``t`` a partition's hash tag with its braces (``b"{prod:0}"``), ``id`` a schedule's identity:
+tenant NUL key NUL owner, in UTF-8. Every key of a partition starts with its tag, so all of them live in one slot.
+
+==================================  ======  =======================================================================
+key                                 type    holds
+==================================  ======  =======================================================================
+``{ns}:meta``                       hash    layout, schema, clock, partitions, tags, settings: chosen once by `init`
+``{ns}:workers``                    zset    dispatcher -> its last heartbeat (ms)
+``{t}:meta``                        hash    layout, schema, clock, partition, last version, settings, counters
+``{t}:due:<tenant>``                zset    id -> when to look next (ms)
+``{t}:heads``                       zset    tenant -> its earliest score
+``{t}:sch:<id>``                    hash    the record; its fields: `timerq.commands.record`
+``{t}:keys``                        zset    every id, scores 0: a prefix is one range, a count one ZLEXCOUNT
+``{t}:own:<tenant NUL owner>``      zset    the ids of that owner, scores 0
+``{t}:held``                        zset    id -> how many tries have failed
+``{t}:s:<stream>``                  stream  published events
+``{t}:streams``                     zset    stream -> when it was last trimmed (ms)
+``{t}:wake``                        stream  one entry: "an earlier head has come"
+``{t}:log``                         stream  the exceptions: replaced, cancelled, held, dropped, ended ... (capped)
+``{t}:req:<session>``               hash    the last request's number and reply (ten minutes)
+``{t}:once:<tenant NUL lane NUL token>``  hash  idempotent arming: digest of the body, first answer (with a TTL)
+``{t}:floor:<tenant NUL owner>``    string  "all versions of this owner up to this are dead" (with a TTL)
+``{t}:floor:<id>``                  string  the same for one schedule
+==================================  ======  =======================================================================
+"""
+
+from __future__ import annotations
+
+import binascii
+import zlib
+
+NUL = b"\x00"
+SLOTS = 16_384
+LEX_END = b"\xff"
+"""Follows every UTF-8 byte, so ``prefix + LEX_END`` ends the range of a prefix."""
+
+
+def namespace_meta(ns: str) -> bytes:
+    """The hash that every process reads first."""
+    return b"{%b}:meta" % ns.encode()
+
+
+def workers(ns: str) -> bytes:
+    """The heartbeats of the dispatchers."""
+    return b"{%b}:workers" % ns.encode()
+
+
+def meta(t: bytes) -> bytes:
+    """KEYS[1] of every script of a partition."""
+    return t + b":meta"
+
+
+def due(t: bytes, tenant: bytes) -> bytes:
+    """A tenant's pending ids by the instant to look next."""
+    return t + b":due:" + tenant
+
+
+def heads(t: bytes) -> bytes:
+    """The tenants by their earliest pending instant."""
+    return t + b":heads"
+
+
+def record(t: bytes, id: bytes) -> bytes:
+    """One schedule."""
+    return t + b":sch:" + id
+
+
+def index(t: bytes) -> bytes:
+    """Every id of the partition, in key order."""
+    return t + b":keys"
+
+
+def owner_index(t: bytes, tenant: bytes, owner: bytes) -> bytes:
+    """Every id of one owner, in key order."""
+    return t + b":own:" + tenant + NUL + owner
+
+
+def held(t: bytes) -> bytes:
+    """The ids that could not be fired."""
+    return t + b":held"
+
+
+def stream(t: bytes, name: bytes) -> bytes:
+    """Published events, oldest first."""
+    return t + b":s:" + name
+
+
+def streams(t: bytes) -> bytes:
+    """The names of the partition's streams."""
+    return t + b":streams"
+
+
+def wake(t: bytes) -> bytes:
+    """What sleeping dispatchers listen to."""
+    return t + b":wake"
+
+
+def log(t: bytes) -> bytes:
+    """The exceptions, capped."""
+    return t + b":log"
+
+
+def request(t: bytes, session: bytes) -> bytes:
+    """The memory of one session's last request."""
+    return t + b":req:" + session
+
+
+def once(t: bytes, tenant: bytes, lane: bytes, token: bytes) -> bytes:
+    """The memory of an idempotency key."""
+    return t + b":once:" + tenant + NUL + lane + NUL + token
+
+
+def owner_floor(t: bytes, tenant: bytes, owner: bytes) -> bytes:
+    """The version up to which everything of an owner is dead."""
+    return t + b":floor:" + tenant + NUL + owner
+
+
+def id_floor(t: bytes, id: bytes) -> bytes:
+    """The version up to which everything of one schedule is dead."""
+    return t + b":floor:" + id
+
+
+def identity(tenant: bytes, key: bytes, owner: bytes) -> bytes:
+    """A schedule's id; none of the parts holds a NUL."""
+    return tenant + NUL + key + NUL + owner
+
+
+def split_identity(id: bytes) -> tuple[str, str, str]:
+    """The (tenant, key, owner) of an id."""
+    tenant, key, owner = id.split(NUL)
+    return tenant.decode(), key.decode(), owner.decode()
+
+
+def partition_of(tenant: bytes, lane: bytes, partitions: int) -> int:
+    """The partition of a lane (its owner, or its key where there is no owner)."""
+    return zlib.crc32(tenant + NUL + lane) % partitions if partitions > 1 else 0
+
+
+def slot(tag: bytes) -> int:
+    """The Cluster slot of a hash tag without braces: CRC16-XMODEM, as the Redis Cluster specification has it."""
+    return binascii.crc_hqx(tag, 0) % SLOTS
+
+
+def choose_tags(ns: str, partitions: int) -> list[str]:
+    """One hash tag for each partition, evenly over the slots: partition p's slot lies in the p-th of equal parts.
+
+    Chosen once when a namespace is made and read from ``{ns}:meta`` ever after, never computed again.
+    """
+    tags = []
+    for p in range(partitions):
+        low, high = p * SLOTS // partitions, (p + 1) * SLOTS // partitions
+        attempt = 0
+        while True:
+            tag = f"{ns}:{p}" if attempt == 0 else f"{ns}:{p}-{attempt}"
+            if low <= slot(tag.encode()) < high:
+                break
+            attempt += 1
+        tags.append(tag)
+    return tags

@@ -1,0 +1,26 @@
+-- Says that a dispatcher lives (or leaves) and names those that live.
+--
+-- KEYS meta       hash – the namespace
+-- KEYS workers    zset – dispatchers by their last heartbeat
+-- ARGV layout     text – what the dispatcher believes
+-- ARGV schema     text – what the dispatcher believes
+-- ARGV now_ms     ms   – the manual clock's time, else empty
+-- ARGV dispatcher text – its name; empty: only name those that live
+-- ARGV ttl_ms     ms   – who was not heard for longer is gone
+-- ARGV leaving    text – 1: it leaves
+--
+-- RETURN one line; behind the text, the names:
+--   ALIVE how_many
+
+-- Dispatchers live by the server's time, also where a manual clock tells the schedules' time.
+local time = redis.call('TIME')
+local server_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+if a_leaving == '1' then
+  redis.call('ZREM', k_workers, a_dispatcher)
+elseif a_dispatcher ~= '' then
+  redis.call('ZADD', k_workers, int(server_ms), a_dispatcher)
+end
+redis.call('ZREMRANGEBYSCORE', k_workers, '-inf', int(server_ms - tonumber(a_ttl_ms)))
+local names = redis.call('ZRANGE', k_workers, 0, 999)
+table.insert(names, 1, head_line .. '\nALIVE ' .. #names)
+return names

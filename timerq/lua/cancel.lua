@@ -1,0 +1,64 @@
+-- Cancels pending schedules of one tenant.
+--
+-- KEYS meta    hash   – the partition
+-- KEYS req     hash   – the session's last request
+-- KEYS heads   zset   – the tenants by their earliest instant
+-- KEYS keys    zset   – every id
+-- KEYS held    zset   – ids that could not be fired
+-- KEYS log     stream – the exceptions
+-- KEYS due     zset   – the tenant's pending ids
+-- KEYS item*          – each item's record and floor; where it has an owner, the owner's index
+-- ARGV layout  text   – what the client believes
+-- ARGV schema  text   – what the client believes
+-- ARGV now_ms  ms     – the manual clock's time, else empty
+-- ARGV seq     number – this request's number in its session
+-- ARGV tenant  text
+-- ARGV item*          – each item's if_version, or empty for any
+--
+-- RETURN a line an item:
+--   CANCELLED version at     – it will never fire
+--   NOT_PENDING              – nothing waits under this key; what has fired before can be told by the floor
+--   VERSION_MISMATCH version
+--   BROKEN reason            – the stored record cannot be touched
+
+local lines = {head_line}
+local prefix = #PREFIX + 5
+local k = first_item_key
+
+local function leave_floor(floor, version)
+  redis.call('SET', floor, version, 'PX', int(2 * tonumber(meta[6])))
+end
+
+for a = first_item_arg, #ARGV do
+  local record, floor = KEYS[k], KEYS[k + 1]
+  local id = string.sub(record, prefix)
+  k = k + (string.byte(id, -1) == 0 and 2 or 3)
+  local old = redis.pcall('HGET', record, 's')
+  local line
+  if type(old) == 'table' then
+    line = 'BROKEN ' .. old.err
+  elseif not old and redis.call('EXISTS', record) == 0 then
+    if ARGV[a] ~= '' and ARGV[a] ~= '0' then
+      line = 'VERSION_MISMATCH 0'
+    else
+      line = 'NOT_PENDING'
+      leave_floor(floor, meta[4] or '0')
+    end
+  else
+    local _, version, at, _, n = parse_state(old or '')
+    version, at = version or '0', at or '0'
+    if ARGV[a] ~= '' and ARGV[a] ~= version then
+      line = 'VERSION_MISMATCH ' .. version
+    else
+      -- an earlier occurrence may wait on the stream, unread
+      if n and n ~= '0' then leave_floor(floor, version) end
+      log('cancelled', id, version)
+      forget(id, k_due)
+      line = 'CANCELLED ' .. version .. ' ' .. at
+    end
+  end
+  lines[#lines + 1] = line
+end
+
+settle(a_tenant, k_due)
+return remember({table.concat(lines, '\n')})

@@ -1,0 +1,188 @@
+-- Moves what is due onto its stream, oldest first and fairly over the tenants, and says how long to wait.
+--
+-- KEYS meta     hash   – the partition
+-- KEYS heads    zset   – the tenants by their earliest instant
+-- KEYS keys     zset   – every id
+-- KEYS held     zset   – ids that could not be fired
+-- KEYS streams  zset   – the names of the streams
+-- KEYS log      stream – the exceptions
+-- ARGV layout   text   – what the dispatcher believes
+-- ARGV schema   text   – what the dispatcher believes
+-- ARGV now_ms   ms     – the manual clock's time, else empty
+-- ARGV batch    number – how many schedules to touch at the most
+-- ARGV lag_ms   ms     – leave alone what is overdue by less: a lower rank's part
+-- ARGV lease_ms ms     – how long a claim holds
+--
+-- RETURN one line, then one for each schedule whose calendar must be asked; behind the text, each one's id, how many
+-- values follow, and its definition's fields and values:
+--   FIRED published held dropped wait_us – wait: until the next is due (0: at once), - for nothing pending
+--   REFILL version n at                  – it fired and is armed; the instant after `at` is wanted
+--   CLAIMED version n at                 – it is due and waits (for lease_ms) for the dispatcher to count what was missed
+--
+-- Running it twice is harmless: it takes what is due, and what it took is gone in the same step. So it keeps no
+-- session, and a lost reply costs a calendar its refill only, which the claim then makes good.
+
+local HELD_MAX = 32000
+
+local batch = tonumber(a_batch)
+local cutoff = now_ms - tonumber(a_lag_ms)
+local now_text = int(now_ms)
+local reply = {''}
+local lines = {head_line, ''}
+local published, held_count, dropped, missed_count, bytes = 0, 0, 0, 0, 0
+local orphans = 0
+
+local function hand_over(word, id, version, n, at, r)
+  lines[#lines + 1] = word .. ' ' .. version .. ' ' .. n .. ' ' .. at
+  reply[#reply + 1] = id
+  reply[#reply + 1] = '4'
+  for _, field in ipairs({'d', 'x'}) do
+    reply[#reply + 1] = field
+    reply[#reply + 1] = r[field] or ''
+  end
+end
+
+-- The recurring half: what follows `at`, or nil where the schedule has ended. Returns next, following, missed.
+local function next_of(r)
+  if r.kind == 'c' then
+    if r.following == '0' then return nil, nil, tonumber(r.m or 0) end
+    return tonumber(r.following), '-', tonumber(r.m or 0)
+  end
+  local at, every = tonumber(r.at), tonumber(r.every)
+  local missed = math.max(0, math.floor((now_ms - at) / every))
+  local following = at + (missed + 1) * every
+  local ending, limit = string.match(r.w or '', '^(%S+) (%S+)')
+  if ending and ending ~= '-' then
+    missed = math.min(missed, math.floor((tonumber(ending) - at) / every))
+    if following > tonumber(ending) then following = nil end
+  end
+  local total = tonumber(string.match(r.t or '', '^%d+') or 0)
+  if limit and limit ~= '-' and total + 1 >= tonumber(limit) then following = nil end
+  if following and following > 253402300799999 then following = nil end
+  return following, '-', missed
+end
+
+-- Fires one schedule. What it changes in `turn` is done at the tenant's end, also when it raises later.
+local function fire_one(turn, id)
+  local key, owner = string.match(id, '^[^%z]*%z([^%z]*)%z([^%z]*)$')
+  local r = read_record(id)
+  if not r then
+    turn.gone[#turn.gone + 1] = id
+    orphans = orphans + 1
+    log('orphan', id, '0', 'in the due set without a record')
+    return
+  end
+  if r.state == 'p' then
+    turn.unscored[#turn.unscored + 1] = id
+    return
+  end
+  if r.state == 'a' and tonumber(r.at) > cutoff then -- the record is the truth, the score is not
+    turn.scored[#turn.scored + 1] = r.at
+    turn.scored[#turn.scored + 1] = id
+    return
+  end
+  local record = PREFIX .. 'sch:' .. id
+  if owner ~= '' then
+    local floor = redis.call('GET', PREFIX .. 'floor:' .. turn.tenant .. '\0' .. owner)
+    if floor and tonumber(r.version) <= tonumber(floor) then
+      turn.gone[#turn.gone + 1] = id
+      redis.call('DEL', record)
+      dropped = dropped + 1
+      log('dropped', id, r.version, 'its owner is gone')
+      return
+    end
+  end
+  if r.kind == 'c' and (r.following == '-' or (r.following ~= '0' and tonumber(r.following) <= now_ms)) then
+    redis.call('HSET', record, 's', state_text('c', r.version, r.at, r.following, r.n))
+    turn.scored[#turn.scored + 1] = int(now_ms + tonumber(a_lease_ms))
+    turn.scored[#turn.scored + 1] = id
+    hand_over('CLAIMED', id, r.version, r.n, r.at, r)
+    return
+  end
+  local n = int(tonumber(r.n) + 1)
+  local event_id = meta[5] .. '-' .. r.version .. '-' .. n
+  bytes = bytes + #r.p
+  if r.kind == 'o' then
+    emit(r.stream, event_id, r.type, turn.tenant, key, owner, r.at, n, r.version, '0', r.p, r.content, r.c)
+    turn.gone[#turn.gone + 1] = id
+    published = published + 1
+    redis.call('DEL', record)
+    return
+  end
+  local following, after, missed = next_of(r)
+  emit(r.stream, event_id, r.type, turn.tenant, key, owner, r.at, n, r.version, int(missed), r.p, r.content, r.c)
+  published = published + 1
+  missed_count = missed_count + missed
+  if missed > 0 then log('missed', id, r.version, int(missed)) end
+  if not following then
+    turn.gone[#turn.gone + 1] = id
+    redis.call('DEL', record)
+    log('ended', id, r.version)
+    return
+  end
+  local at = int(following)
+  turn.scored[#turn.scored + 1] = at
+  turn.scored[#turn.scored + 1] = id
+  local total, total_missed = string.match(r.t or '', '^(%d+) (%d+)$')
+  redis.call('HSET', record, 's', state_text('a', r.version, at, after, n),
+    't', int((total or 0) + 1) .. ' ' .. int((total_missed or 0) + missed))
+  if r.m or r.e then redis.call('HDEL', record, 'm', 'e') end
+  if r.state == 'h' then redis.call('ZREM', k_held, id) end
+  if r.kind == 'c' then hand_over('REFILL', id, r.version, n, at, r) end
+end
+
+-- Sets one aside for a while. The record may be what is broken, so nothing here depends on it.
+local function hold(turn, id, why)
+  local tries = tonumber(redis.call('ZSCORE', k_held, id) or 0) + 1
+  redis.call('ZADD', k_held, tries, id)
+  turn.scored[#turn.scored + 1] = int(now_ms + math.min(1000 * 2 ^ math.min(tries - 1, 10), HELD_MAX))
+  turn.scored[#turn.scored + 1] = id
+  held_count = held_count + 1
+  local record = PREFIX .. 'sch:' .. id
+  local old = redis.pcall('HGET', record, 's')
+  local version = type(old) == 'string' and select(2, parse_state(old))
+  if version then redis.pcall('HSET', record, 's', 'h' .. string.sub(old, 2), 'e', string.sub(why, 1, 60)) end
+  log('held', id, version or '0', why)
+end
+
+local tenants = redis.call('ZRANGEBYSCORE', k_heads, '-inf', int(cutoff), 'LIMIT', 0, batch)
+-- the first write is one that a server out of memory refuses: nothing is then half done
+if #tenants > 0 then redis.call('HSET', k_meta, 'fired_ms', now_text) end
+for t, tenant in ipairs(tenants) do
+  local due = PREFIX .. 'due:' .. tenant
+  local turn = {tenant = tenant, gone = {}, scored = {}, unscored = {}}
+  local left = #tenants - t + 1
+  local ids = redis.call('ZRANGEBYSCORE', due, '-inf', int(cutoff), 'LIMIT', 0, math.ceil(batch / left))
+  local byte_limit = bytes + (BYTES - bytes) / left
+  for _, id in ipairs(ids) do
+    local at_stake = #turn.gone + #turn.scored
+    local fine, why = pcall(fire_one, turn, id)
+    -- an error behind the publication must not lead to a second one
+    if not fine and at_stake == #turn.gone + #turn.scored then
+      hold(turn, id, type(why) == 'table' and why.err or tostring(why))
+    end
+    batch = batch - 1
+    if bytes > byte_limit then break end
+  end
+  if #turn.gone > 0 then
+    redis.call('ZREM', due, unpack(turn.gone))
+    redis.call('ZREM', k_keys, unpack(turn.gone))
+    redis.call('ZREM', k_held, unpack(turn.gone))
+    for _, id in ipairs(turn.gone) do
+      if string.byte(id, -1) ~= 0 then redis.call('ZREM', owner_index(id), id) end
+    end
+  end
+  if #turn.scored > 0 then redis.call('ZADD', due, unpack(turn.scored)) end
+  if #turn.unscored > 0 then redis.call('ZREM', due, unpack(turn.unscored)) end
+  settle(tenant, due)
+end
+
+for counter, by in pairs({fired = published, missed = missed_count, dropped = dropped, orphans = orphans}) do
+  if by > 0 then redis.call('HINCRBY', k_meta, counter, by) end
+end
+local head = earliest()
+local wait_us = '-'
+if head then wait_us = int(math.max(0, (tonumber(head) + tonumber(a_lag_ms)) * 1000 - now_us)) end
+lines[2] = 'FIRED ' .. published .. ' ' .. held_count .. ' ' .. dropped .. ' ' .. wait_us
+reply[1] = table.concat(lines, '\n')
+return reply

@@ -1,0 +1,146 @@
+-- What every script starts with: the contract check, the one clock, the memory of the last request, and the moves that
+-- several scripts make. The loader puts it in front of each script, behind the names (k_… and a_…) it has made of the
+-- script's header. It is the only shared text: no script includes another.
+
+local PREFIX = string.sub(k_meta, 1, -5) -- '{t}:'
+local REQUEST_MS = 600000
+local LOG_ENTRIES = 10000
+local BYTES = 262144 -- what one call may carry back, or publish
+
+local meta = redis.call('HMGET', k_meta, 'layout', 'schema', 'clock', 'last', 'partition', 'retention_ms')
+if meta[1] ~= a_layout or meta[2] ~= a_schema then
+  return {'WRONG_LAYOUT ' .. (meta[1] or '-') .. ' ' .. (meta[2] or '-')}
+end
+
+local now_us
+if meta[3] == 'manual' then
+  if a_now_ms == '' then return {'WRONG_CLOCK manual'} end
+  now_us = tonumber(a_now_ms) * 1000
+else
+  if a_now_ms ~= '' then return {'WRONG_CLOCK redis'} end
+  local time = redis.call('TIME')
+  now_us = time[1] * 1000000 + time[2]
+end
+local now_ms = math.floor(now_us / 1000)
+
+-- `..` would write a number of 15 digits as 1.76e+14.
+local function int(number) return string.format('%.0f', number) end
+
+local head_line = 'OK ' .. int(now_us)
+
+if k_req then
+  local seen = redis.call('HMGET', k_req, 'seq', 'size')
+  if seen[1] then
+    local last_seq = tonumber(seen[1])
+    if tonumber(a_seq) < last_seq then return {'OLD_REQUEST'} end
+    if tonumber(a_seq) == last_seq then
+      -- The answer was lost on its way. This write lets a WAIT behind it speak for the first one's writes too.
+      redis.call('PEXPIRE', k_req, REQUEST_MS)
+      local fields = {}
+      for i = 1, tonumber(seen[2]) do fields[i] = i end
+      return redis.call('HMGET', k_req, unpack(fields))
+    end
+  end
+end
+
+local function remember(reply)
+  local fields = {'seq', a_seq, 'size', #reply}
+  for i = 1, #reply do
+    fields[#fields + 1] = i
+    fields[#fields + 1] = reply[i]
+  end
+  redis.call('HSET', k_req, unpack(fields))
+  redis.call('PEXPIRE', k_req, REQUEST_MS)
+  return reply
+end
+
+-- The first of `count` new versions. Writing it first makes the script's first write one that a server out of memory
+-- refuses: nothing is then half done.
+local function reserve_versions(count)
+  local first = math.max(tonumber(meta[4] or '0') + 1, now_us)
+  redis.call('HSET', k_meta, 'last', int(first + count - 1))
+  return first
+end
+
+local function log(what, id, version, note)
+  redis.call('XADD', k_log, 'MAXLEN', '~', LOG_ENTRIES, '*',
+    'what', what, 'id', id, 'version', version, 'at_ms', int(now_ms), 'note', note or '')
+end
+
+local function parse_state(text)
+  return string.match(text, '^(%l) (%d+) (%d+) (%S+) (%d+)$')
+end
+
+local function state_text(state, version, at, following, n)
+  return state .. ' ' .. version .. ' ' .. at .. ' ' .. following .. ' ' .. n
+end
+
+local function owner_of(id) return string.match(id, '%z([^%z]*)$') end
+
+local function owner_index(id)
+  local tenant, owner = string.match(id, '^([^%z]*)%z[^%z]*%z([^%z]*)$')
+  return PREFIX .. 'own:' .. tenant .. '\0' .. owner
+end
+
+-- Takes a schedule out of every place; the stream's entry has been written before.
+local function forget(id, due)
+  redis.call('ZREM', due, id)
+  redis.call('ZREM', k_keys, id)
+  redis.call('ZREM', k_held, id)
+  if string.byte(id, -1) ~= 0 then redis.call('ZREM', owner_index(id), id) end
+  redis.call('DEL', PREFIX .. 'sch:' .. id)
+end
+
+-- Brings a tenant's entry in `heads` in line with its due set.
+local function settle(tenant, due)
+  local head = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]
+  if head then
+    redis.call('ZADD', k_heads, head, tenant)
+  else
+    redis.call('ZREM', k_heads, tenant)
+  end
+end
+
+local function earliest() return redis.call('ZRANGE', k_heads, 0, 0, 'WITHSCORES')[2] end
+
+-- Tells the sleeping dispatchers that they would sleep too long.
+local function wake_if_earlier(before)
+  local head = earliest()
+  if head and (not before or tonumber(head) < tonumber(before)) then
+    redis.call('XADD', k_wake, 'MAXLEN', 1, '*', 'at', head, 'now_us', int(now_us))
+  end
+end
+
+local FIELDS = {s = 1, d = 1, p = 1, p1 = 1, p2 = 1, p3 = 1, c = 1, w = 1, t = 1, f = 1, m = 1, e = 1, x = 1}
+
+-- A record with its packed fields taken apart; nil when there is none. Raises on one that cannot be read.
+local function read_record(id)
+  local flat = redis.call('HGETALL', PREFIX .. 'sch:' .. id)
+  if #flat == 0 then return nil end
+  local r = {}
+  for i = 1, #flat, 2 do
+    if not FIELDS[flat[i]] then error('unknown field ' .. flat[i], 0) end
+    r[flat[i]] = flat[i + 1]
+  end
+  r.state, r.version, r.at, r.following, r.n = parse_state(r.s or '')
+  r.kind, r.every, r.stream, r.content, r.type = string.match(r.d or '', '^(%l)(%d*) (%S+) (%l) (.*)$')
+  if not r.state or not r.kind or not r.p then error('unreadable record', 0) end
+  if r.p1 then r.p = r.p .. r.p1 .. (r.p2 or '') .. (r.p3 or '') end
+  return r
+end
+
+local CONTENT = {m = 'application/msgpack', j = 'application/json'}
+local streams_seen = {}
+
+-- Puts one event on its stream. Raises (with nothing written) where Redis refuses.
+local function emit(stream, event_id, event_type, tenant, key, owner, at, n, version, missed, payload, content, correlation)
+  local entry = redis.pcall('XADD', PREFIX .. 's:' .. stream, '*',
+    'id', event_id, 'type', event_type, 'key', key, 'tenant', tenant, 'owner', owner, 'at', at, 'fired_ms', int(now_ms),
+    'n', n, 'version', version, 'missed', missed, 'payload', payload, 'content_type', CONTENT[content],
+    'correlation', correlation or '{}')
+  if type(entry) == 'table' then error('stream ' .. stream .. ': ' .. entry.err, 0) end
+  if not streams_seen[stream] then
+    streams_seen[stream] = true
+    redis.call('ZADD', k_streams, 'NX', int(now_ms), stream)
+  end
+end

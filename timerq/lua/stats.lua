@@ -1,0 +1,33 @@
+-- What one partition holds, for one tenant.
+--
+-- KEYS meta    hash   – the partition
+-- KEYS heads   zset   – the tenants by their earliest instant
+-- KEYS keys    zset   – every id
+-- KEYS held    zset   – ids that could not be fired
+-- KEYS streams zset   – the names of the streams
+-- KEYS due     zset   – the tenant's pending ids
+-- ARGV layout  text   – what the client believes
+-- ARGV schema  text   – what the client believes
+-- ARGV now_ms  ms     – the manual clock's time, else empty
+-- ARGV from    lex    – the tenant's range in keys: its start
+-- ARGV to      lex    – … and its end
+--
+-- RETURN one line, then a line a stream (100 at the most); behind the text, each stream's name:
+--   STATS schedules armed due earliest_ms all_schedules all_held fired missed dropped orphans – earliest: - for none
+--   STREAM length
+
+local counters = redis.call('HMGET', k_meta, 'fired', 'missed', 'dropped', 'orphans')
+for i = 1, 4 do counters[i] = counters[i] or '0' end
+local head = redis.call('ZRANGE', k_due, 0, 0, 'WITHSCORES')[2] or '-'
+local lines = {head_line, table.concat({
+  'STATS', redis.call('ZLEXCOUNT', k_keys, a_from, a_to), redis.call('ZCARD', k_due),
+  redis.call('ZCOUNT', k_due, '-inf', int(now_ms)), head, redis.call('ZCARD', k_keys), redis.call('ZCARD', k_held),
+  counters[1], counters[2], counters[3], counters[4]}, ' ')}
+local reply = {''}
+for _, stream in ipairs(redis.call('ZRANGE', k_streams, 0, 99)) do
+  local length = redis.pcall('XLEN', PREFIX .. 's:' .. stream)
+  lines[#lines + 1] = 'STREAM ' .. (type(length) == 'table' and '0' or length)
+  reply[#reply + 1] = stream
+end
+reply[1] = table.concat(lines, '\n')
+return reply

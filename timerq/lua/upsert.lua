@@ -1,0 +1,250 @@
+-- Creates or replaces schedules of one tenant, and says of each what became of it.
+--
+-- KEYS meta    hash   – the partition
+-- KEYS req     hash   – the session's last request
+-- KEYS heads   zset   – the tenants by their earliest instant
+-- KEYS keys    zset   – every id
+-- KEYS held    zset   – ids that could not be fired
+-- KEYS wake    stream – for the sleeping dispatchers
+-- KEYS log     stream – the exceptions
+-- KEYS due     zset   – the tenant's pending ids
+-- KEYS item*          – each item's record; where it has an owner, the owner's index and floor; where it has a token, its memory
+-- ARGV layout  text   – what the client believes
+-- ARGV schema  text   – what the client believes
+-- ARGV now_ms  ms     – the manual clock's time, else empty
+-- ARGV seq     number – this request's number in its session
+-- ARGV tenant  text
+-- ARGV item*          – each item's: when (@instant or +delay, ms), options, how many arguments follow, field value …
+--
+-- options: empty, or eleven words, - for none:
+--   mode paused restart reset if_version max_wait incarnation following until limit digest
+--
+-- RETURN a line an item; behind the text, for each KEPT one, its record's fields and values:
+--   CREATED version at state
+--   REPLACED version at state old_version old_at
+--   UNCHANGED version at state
+--   KEPT version at state how_many
+--   DUPLICATE version at state
+--   VERSION_MISMATCH version
+--   OWNER_GONE floor
+--   INVALID field            – refused: delay, until, limit, mode or idempotency_key
+--   BROKEN reason            – the stored record cannot be touched
+--   LATER                    – not looked at: the reply is full; ask again
+
+local MAX_MS = 253402300799999
+
+local before = earliest()
+local reply = {''}
+local lines = {head_line}
+local kept_bytes = 0
+local due_at = {} -- id -> score, or false for "in no due set"
+local indexed = {}
+local prefix = #PREFIX + 5
+
+local items = 0
+do -- how many versions this call may need
+  local a = first_item_arg
+  while a <= #ARGV do
+    items = items + 1
+    a = a + 3 + tonumber(ARGV[a + 2])
+  end
+end
+local version_number = reserve_versions(items) - 1
+
+local function same_definition(record, from, to)
+  local flat = redis.call('HGETALL', record)
+  local left = {}
+  for i = 1, #flat, 2 do
+    -- s t f m e are what happened to a schedule, not what it is
+    if not string.find(flat[i], '^[stfme]$') then left[flat[i]] = flat[i + 1] end
+  end
+  for i = from, to, 2 do
+    if left[ARGV[i]] ~= ARGV[i + 1] then return false end
+    left[ARGV[i]] = nil
+  end
+  return next(left) == nil
+end
+
+local function keep(record, version, at, state)
+  local flat = redis.call('HGETALL', record)
+  for i = 1, #flat do
+    kept_bytes = kept_bytes + #flat[i]
+    reply[#reply + 1] = flat[i]
+  end
+  return 'KEPT ' .. version .. ' ' .. at .. ' ' .. state .. ' ' .. #flat
+end
+
+local function drop_stale_fields(record, from, to, keep_first, keep_totals)
+  local wanted = {s = true, f = keep_first, t = keep_totals}
+  for i = from, to, 2 do wanted[ARGV[i]] = true end
+  local stale = {}
+  for _, field in ipairs(redis.call('HKEYS', record)) do
+    if not wanted[field] then stale[#stale + 1] = field end
+  end
+  if #stale > 0 then redis.call('HDEL', record, unpack(stale)) end
+end
+
+local function upsert(record, id, own, floor, once, when, options, from, to)
+  local old = redis.pcall('HGET', record, 's')
+  if type(old) == 'table' then return 'BROKEN ' .. old.err end
+  local state, version, at
+  if old then
+    state, version, at = parse_state(old)
+    if not state then state, version, at = 'h', '0', '0' end -- unreadable: this upsert is its cure
+  end
+
+  local mode, paused, restart, reset, if_version, max_wait, born, following, ending, limit, digest
+  if options ~= '' then
+    mode, paused, restart, reset, if_version, max_wait, born, following, ending, limit, digest = string.match(options,
+      '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+    if once then
+      local first = redis.call('HMGET', once, 'digest', 'answer')
+      if first[1] then
+        if first[1] ~= digest then return 'INVALID idempotency_key' end
+        return 'DUPLICATE ' .. first[2]
+      end
+    end
+    if floor and born ~= '-' then
+      local dead = redis.call('GET', floor)
+      if dead and tonumber(born) <= tonumber(dead) then return 'OWNER_GONE ' .. dead end
+    end
+    if if_version ~= '-' and if_version ~= (version or '0') then return 'VERSION_MISMATCH ' .. (version or '0') end
+    if mode == 'keep' and old then return keep(record, version, at, state) end
+  end
+
+  local definition = ARGV[from + 1]
+  local kind = string.sub(definition, 1, 1)
+  local due
+  if string.byte(when) == 64 then -- @
+    due = tonumber(string.sub(when, 2))
+  else
+    local delay = tonumber(string.sub(when, 2))
+    -- rounded up: a delay that starts within a millisecond must not end early
+    due = delay == 0 and now_ms or math.ceil(now_us / 1000) + delay
+    if due > MAX_MS then return 'INVALID delay' end
+  end
+
+  local first
+  local totals = false
+  if kind ~= 'o' then
+    local old_kind = old and string.sub(redis.call('HGET', record, 'd') or '', 1, 1)
+    totals = old_kind == 'e' or old_kind == 'c'
+    if kind == 'e' and due < now_ms then -- a start in the past gives the grid, not a debt
+      local every = tonumber(string.match(definition, '^e(%d+)'))
+      due = due + math.ceil((now_ms - due) / every) * every
+    end
+    if options ~= '' then
+      if ending ~= '-' and due > tonumber(ending) then return 'INVALID until' end
+      if reset == '1' then totals = false end
+      local total = totals and limit ~= '-' and string.match(redis.call('HGET', record, 't') or '', '^%d+')
+      if total and tonumber(total) >= tonumber(limit) then return 'INVALID limit' end
+    end
+    if old and restart ~= '1' and reset ~= '1' and state ~= 'h' and same_definition(record, from, to) then
+      local want = state
+      if paused == '1' then want = 'p' elseif paused == '0' and state == 'p' then want = 'a' end
+      if want ~= state then
+        redis.call('HSET', record, 's', want .. string.sub(old, 2))
+        due_at[id] = want == 'a' and at
+        log(want == 'p' and 'paused' or 'resumed', id, version)
+      end
+      return 'UNCHANGED ' .. version .. ' ' .. at .. ' ' .. want
+    end
+  elseif options ~= '' then
+    if old and (mode == 'earliest' or mode == 'latest') then
+      if string.sub(redis.call('HGET', record, 'd') or 'o', 1, 1) ~= 'o' then return 'INVALID mode' end
+    end
+    if max_wait ~= '-' then
+      first = now_ms
+      if old then
+        -- one armed without max_wait: its version tells when
+        first = tonumber(redis.call('HGET', record, 'f') or math.floor(tonumber(version) / 1000))
+      end
+      due = math.min(due, first + tonumber(max_wait))
+    end
+    if old and ((mode == 'earliest' and due >= tonumber(at)) or (mode == 'latest' and due <= tonumber(at))) then
+      return keep(record, version, at, state)
+    end
+  end
+
+  local new_state = 'a'
+  if paused == '1' or (state == 'p' and paused ~= '0') then new_state = 'p' end
+  version_number = version_number + 1
+  local new_version, due_text = int(version_number), int(due)
+  redis.call('HSET', record, 's', state_text(new_state, new_version, due_text, following or '-', 0), unpack(ARGV, from, to))
+  if first then redis.call('HSET', record, 'f', int(first)) end
+  due_at[id] = new_state == 'a' and due_text
+
+  local line
+  if old then
+    if redis.call('HLEN', record) ~= (to - from + 3) / 2 + (first and 1 or 0) then
+      drop_stale_fields(record, from, to, first, totals)
+    end
+    if state == 'h' then redis.call('ZREM', k_held, id) end
+    log('replaced', id, new_version, version)
+    line = 'REPLACED ' .. new_version .. ' ' .. due_text .. ' ' .. new_state .. ' ' .. version .. ' ' .. at
+  else
+    indexed[#indexed + 1] = id
+    if own then redis.call('ZADD', own, 0, id) end
+    line = 'CREATED ' .. new_version .. ' ' .. due_text .. ' ' .. new_state
+  end
+  return line
+end
+
+local k, a = first_item_key, first_item_arg
+local order = {}
+while a <= #ARGV do
+  local record, options = KEYS[k], ARGV[a + 1]
+  local id = string.sub(record, prefix)
+  local own, floor, once
+  if string.byte(id, -1) ~= 0 then
+    own, floor = KEYS[k + 1], KEYS[k + 2]
+    k = k + 2
+  end
+  local digest = options ~= '' and string.match(options, '(%S+)$')
+  if digest and digest ~= '-' then
+    once = KEYS[k + 1]
+    k = k + 1
+  end
+  local count = tonumber(ARGV[a + 2])
+  local line
+  if kept_bytes > BYTES then
+    line = 'LATER'
+  else
+    order[#order + 1] = id
+    line = upsert(record, id, own, floor, once, ARGV[a], options, a + 3, a + 2 + count)
+    local word, answer = string.match(line, '^(%u+) (%d+ %d+ %l)')
+    if once and answer and word ~= 'DUPLICATE' then
+      redis.call('HSET', once, 'digest', digest, 'answer', answer)
+      redis.call('PEXPIRE', once, meta[6])
+    end
+  end
+  lines[#lines + 1] = line
+  k = k + 1
+  a = a + 3 + count
+end
+
+local scored, unscored = {}, {}
+for _, id in ipairs(order) do
+  local score = due_at[id]
+  if score then
+    scored[#scored + 1] = score
+    scored[#scored + 1] = id
+  elseif score == false then
+    unscored[#unscored + 1] = id
+  end
+  due_at[id] = nil
+end
+if #scored > 0 then redis.call('ZADD', k_due, unpack(scored)) end
+if #unscored > 0 then redis.call('ZREM', k_due, unpack(unscored)) end
+if #indexed > 0 then
+  local members = {}
+  for i, id in ipairs(indexed) do
+    members[2 * i - 1] = 0
+    members[2 * i] = id
+  end
+  redis.call('ZADD', k_keys, unpack(members))
+end
+settle(a_tenant, k_due)
+wake_if_earlier(before)
+reply[1] = table.concat(lines, '\n')
+return remember(reply)

@@ -1,0 +1,221 @@
+"""A URL → connections: standalone, Sentinel, Cluster, TLS, embedded.
+
+    redis://host:6379/0    rediss://…    unix:///path/redis.sock?db=0
+    redis+cluster://host:7000    rediss+cluster://…
+    redis+sentinel://host:26379,other:26379/master-name/0
+    embedded:///path/to/data    embedded:
+
+Options in the URL's query are those of redis-py (``socket_timeout=2``, ``health_check_interval=10`` …).
+
+The reconnecting and re-sending is redis-py's. A command that is sent again after its reply was lost is recognised by
+its session and number, so nothing here needs to know whether the first one arrived.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import ExponentialWithJitterBackoff
+from redis.retry import Retry
+
+from timerq.embedded import EmbeddedRedis
+from timerq.errors import InvalidSchedule, QueueUnavailable
+
+logger = logging.getLogger("timerq")
+
+SOCKET_TIMEOUT_S = 5.0
+_RETRIES = 3
+_WANT_URL = (
+    "want redis://, rediss://, unix://, redis+cluster://, rediss+cluster://, redis+sentinel:// or embedded: "
+    "as in redis://localhost:6379/0"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A parsed URL: ``kind`` is standalone, cluster, sentinel or embedded; ``url`` is what redis-py understands."""
+
+    kind: str
+    url: str
+    sentinels: tuple[tuple[str, int], ...] = ()
+    master: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def parse_url(url: str) -> Target:
+    """Raises `InvalidSchedule` naming ``url`` for one that cannot be understood; a password never shows up in it."""
+    try:
+        parts = urlsplit(url)
+        shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        scheme, _, kind = parts.scheme.partition("+")
+        if kind == "" and scheme in ("redis", "rediss", "unix"):
+            redis.connection.parse_url(url)
+            return Target("standalone", url)
+        if kind == "cluster" and scheme in ("redis", "rediss"):
+            plain = urlunsplit(parts._replace(scheme=scheme))
+            redis.connection.parse_url(plain)
+            return Target("cluster", plain)
+        if kind == "sentinel" and scheme in ("redis", "rediss"):
+            return _parse_sentinel(parts, scheme == "rediss")
+        if scheme == "embedded" and kind == "":
+            return Target("embedded", unquote(parts.path))
+    except (ValueError, AttributeError):
+        shown = "a URL that cannot be parsed"
+    raise InvalidSchedule("url", shown, _WANT_URL)
+
+
+def _parse_sentinel(parts: Any, tls: bool) -> Target:
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    sentinels = []
+    for host in hosts.split(","):
+        name, _, port = host.rpartition(":")
+        sentinels.append((name, int(port)) if name else (port, 26379))
+    master, _, db = parts.path.strip("/").partition("/")
+    if not master:
+        raise ValueError("no master name")
+    options: dict[str, Any] = {"db": int(db or 0), "ssl": tls}
+    if credentials:
+        username, _, password = credentials.partition(":")
+        options["password"] = unquote(password)
+        if username:
+            options["username"] = unquote(username)
+    query = urlencode(parse_qsl(parts.query))
+    options.update(redis.connection.parse_url(f"redis://h/0?{query}") if query else {})
+    for name in ("host", "port"):
+        options.pop(name, None)
+    options["db"] = int(db or 0)
+    return Target("sentinel", "", tuple(sentinels), master, options)
+
+
+def _connection_options(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "socket_timeout": SOCKET_TIMEOUT_S,
+        "socket_connect_timeout": SOCKET_TIMEOUT_S,
+        "decode_responses": False,
+        **options,
+    }
+
+
+def _backoff() -> ExponentialWithJitterBackoff:
+    return ExponentialWithJitterBackoff(cap=1.0, base=0.02)
+
+
+class Connections:
+    """The connections of a blocking client; ``nodes`` differ only on a Cluster."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        """``options`` are redis-py's. Nothing is sent yet; raises `InvalidSchedule` for a bad URL."""
+        target = parse_url(url)
+        self.embedded: EmbeddedRedis | None = None
+        if target.kind == "embedded":
+            self.embedded = EmbeddedRedis(target.url or None)
+            self.embedded.start()
+            target = Target("standalone", self.embedded.url)
+        self._options = {"retry": Retry(_backoff(), _RETRIES), **_connection_options(options)}
+        self._target = target
+        self.is_cluster = target.kind == "cluster"
+        self.client: Any = None if self.is_cluster else self._make()
+
+    def _make(self) -> Any:
+        if self._target.kind == "standalone":
+            return redis.Redis.from_url(self._target.url, **self._options)
+        if self._target.kind == "sentinel":
+            sentinel = redis.Sentinel(list(self._target.sentinels), sentinel_kwargs={"socket_timeout": 1.0})
+            return sentinel.master_for(self._target.master, **{**self._options, **self._target.options})
+        return redis.RedisCluster.from_url(self._target.url, **self._options)
+
+    def open(self) -> Any:
+        """The redis-py client; a Cluster's is made here, since making it already asks the nodes."""
+        if self.client is None:
+            self.client = self._make()
+        return self.client
+
+    def node_of(self, key: bytes) -> tuple[Any, Any]:
+        """The node that holds a key, as (something to group by, a redis-py client)."""
+        client = self.open()
+        if not self.is_cluster:
+            return None, client
+        node = client.get_node_from_key(key)
+        if node is None:
+            raise QueueUnavailable("no node of the Cluster holds this slot")
+        return node.name, client.get_redis_connection(node)
+
+    def close(self) -> None:
+        """Closes every connection; an embedded server stops."""
+        if self.client is not None:
+            self.client.close()
+        if self.embedded is not None:
+            self.embedded.stop()
+
+
+class AsyncConnections:
+    """The connections of an asynchronous client."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        """``options`` are redis-py's. Nothing is sent yet; raises `InvalidSchedule` for a bad URL."""
+        target = parse_url(url)
+        self.embedded: EmbeddedRedis | None = None
+        if target.kind == "embedded":
+            self.embedded = EmbeddedRedis(target.url or None)
+            self.embedded.start()
+            target = Target("standalone", self.embedded.url)
+        self._nodes: dict[str, Any] = {}
+        self._options = {"retry": AsyncRetry(_backoff(), _RETRIES), **_connection_options(options)}
+        self._target = target
+        self.is_cluster = target.kind == "cluster"
+        self.client: Any = None if self.is_cluster else self._make()
+
+    def _make(self) -> Any:
+        if self._target.kind == "standalone":
+            return redis.asyncio.Redis.from_url(self._target.url, **self._options)
+        if self._target.kind == "sentinel":
+            sentinel = redis.asyncio.Sentinel(
+                list(self._target.sentinels), sentinel_kwargs={"socket_timeout": 1.0}
+            )
+            return sentinel.master_for(self._target.master, **{**self._options, **self._target.options})
+        return redis.asyncio.RedisCluster.from_url(self._target.url, **self._options)
+
+    async def open(self) -> Any:
+        """The redis-py client, ready to send."""
+        if self.client is None:
+            client = self._make()
+            await client.initialize()
+            self.client = client
+        return self.client
+
+    async def node_of(self, key: bytes) -> Any:
+        """A client of the node that holds a key, whose pipeline is one connection."""
+        client = await self.open()
+        if not self.is_cluster:
+            return client
+        node = client.get_node_from_key(key.decode("latin-1") if isinstance(key, bytes) else key)
+        if node is None:
+            raise QueueUnavailable("no node of the Cluster holds this slot")
+        if node.name not in self._nodes:
+            kwargs = {
+                name: value
+                for name, value in node.connection_kwargs.items()
+                if name
+                in ("username", "password", "socket_timeout", "socket_connect_timeout", "socket_keepalive")
+            }
+            tls = redis.connection.parse_url(self._target.url).get("connection_class") is not None
+            retry = AsyncRetry(_backoff(), _RETRIES)
+            self._nodes[node.name] = redis.asyncio.Redis(
+                host=node.host, port=node.port, ssl=tls, retry=retry, **kwargs
+            )
+        return self._nodes[node.name]
+
+    async def close(self) -> None:
+        """Closes every connection; an embedded server stops."""
+        for node in self._nodes.values():
+            await node.aclose()
+        if self.client is not None:
+            await self.client.aclose()
+        if self.embedded is not None:
+            self.embedded.stop()
