@@ -2,7 +2,6 @@
 --
 -- KEYS meta    hash   – the partition
 -- KEYS heads   zset   – the tenants by their earliest instant
--- KEYS keys    zset   – every id
 -- KEYS held    zset   – ids that could not be fired
 -- KEYS wake    stream – for the sleeping dispatchers
 -- KEYS log     stream – the exceptions

@@ -1,7 +1,6 @@
 -- What one partition holds, for one tenant.
 --
 -- KEYS meta    hash   – the partition
--- KEYS heads   zset   – the tenants by their earliest instant
 -- KEYS keys    zset   – every id
 -- KEYS held    zset   – ids that could not be fired
 -- KEYS streams zset   – the names of the streams
