@@ -352,6 +352,8 @@ def _digest(id: bytes, when: str, options: str, definition: list[Word]) -> str:
 
 _WANT = {
     "delay": "want a delay that ends before the year 10000",
+    "every": "want a first occurrence before the year 10000",
+    "initial_delay": "want a first occurrence before the year 10000",
     "until": "want until= at or after the first occurrence: nothing would ever fire",
     "limit": "want a limit above the number of occurrences it has already had, or reset=True",
     "mode": "want earliest and latest only where the stored schedule is a one-shot too",
@@ -398,6 +400,10 @@ def _reader(scope: Scope, wanted: Upsert, id: bytes) -> Callable[[list[str], Ite
             return Upserted(wanted, scope.tenant, Outcome(status), int(words[1]), None, None, durable)
         if status == "INVALID":
             field = words[1]
+            if (
+                field == "delay" and wanted.delay is None
+            ):  # the script knows one word for what starts too late
+                field = "every" if wanted.initial_delay is None else "initial_delay"
             raise InvalidSchedule(field, getattr(wanted, field), _WANT[field])
         raise ContractBroken(f"unexpected answer {status!r}")
 
