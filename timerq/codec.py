@@ -32,7 +32,7 @@ DEFAULT_LIMIT_BYTES = 65_536
 """The most bytes an encoded payload may have, unless a setting says otherwise."""
 
 MAX_JSON_DEPTH = 100
-"""How deeply a JSON payload may be nested. Msgpack's own limit is 511."""
+"""How deeply a JSON payload may be nested. Msgpack has a limit of its own, 511 or more."""
 
 MAX_CORRELATION_ENTRIES = 32
 MAX_CORRELATION_BYTES = 4096
