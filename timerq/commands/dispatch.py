@@ -145,11 +145,16 @@ def trim(
 
 def beat(namespace: Namespace, dispatcher: str, *, leaving: bool = False) -> Command[list[str]]:
     """Says that ``dispatcher`` lives, or leaves; reads as the names of those that live."""
+
+    def read(reply: Reply) -> list[str]:
+        read_lines(reply)
+        return [name.decode() for name in reply[1:]]
+
     return command(
         "beat",
         namespace,
         NAMESPACE,
-        lambda reply: [name.decode() for name in reply[1:]],
+        read,
         own_keys={"workers": keys.workers(namespace.name)},
         own_args={"dispatcher": dispatcher, "ttl_ms": HEARTBEAT_TTL_MS, "leaving": int(leaving)},
     )
