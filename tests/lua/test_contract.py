@@ -1,0 +1,414 @@
+"""What every script owes: its status words, its refusals, one effect and one answer per request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from tests.support.partition import EVENT, NOW, Partition
+from timerq import Event, NamespaceMismatch, QueueUnavailable, Upsert, keys
+from timerq.commands import cancel, edit, read, upsert
+from timerq.commands.command import Command, gather
+from timerq.commands.dispatch import Advance, Handover, advance, beat, fire, trim
+from timerq.commands.ranges import key_range
+from timerq.lua import SCRIPTS
+
+HANDOVER = Handover("claimed", b"acme\0k\0", 1, 0, NOW, {})
+
+
+def _upsert(p: Partition) -> Command[Any]:
+    return gather(
+        p.scope, [upsert.item(p.scope, Upsert("k", EVENT, delay=5, owner="o", idempotency_key="x"))]
+    )
+
+
+def _sweep(p: Partition) -> Command[Any]:
+    (made,) = next(cancel.sweep(p.scope, "", None))
+    return made
+
+
+def _first(steps: Any) -> Command[Any]:
+    made: Command[Any] = next(steps)[0]
+    return made
+
+
+SAMPLES: dict[str, Callable[[Partition], Command[Any]]] = {
+    "advance": lambda p: advance(p.namespace, 0, [Advance(HANDOVER, NOW, NOW + 5)]),
+    "agenda": lambda p: _first(read.due_page(p.scope, None, None, None, 5)),
+    "cancel": lambda p: gather(p.scope, [cancel.item(p.scope, "k", "o")]),
+    "count": lambda p: _first(read.count(p.scope)),
+    "edit": lambda p: gather(p.scope, [edit.item(p.scope, "trigger", "k", "o")]),
+    "fire": lambda p: fire(p.namespace, 0),
+    "page": lambda p: _first(read.list_page(p.scope)),
+    "publish": lambda p: gather(p.scope, [edit.publish_item(p.scope, EVENT, "k")]),
+    "read": lambda p: _first(read.get(p.scope, "k")),
+    "stats": lambda p: _first(read.stats(p.scope)),
+    "sweep": _sweep,
+    "trim": lambda p: trim(p.namespace, 0, every_ms=0),
+    "upsert": _upsert,
+    "beat": lambda p: beat(p.namespace, "d"),
+}
+WRITERS = sorted(name for name, script in SCRIPTS.items() if script.writes)
+
+
+def test_every_script_has_a_sample() -> None:
+    assert set(SAMPLES) == set(SCRIPTS) - {"make"}
+    assert WRITERS == ["cancel", "edit", "publish", "sweep", "upsert"]
+
+
+@pytest.fixture
+def busy(partition: Partition) -> Partition:
+    """Something of everything, some of it due."""
+    partition.upsert("k", owner="o", delay=0)
+    partition.upsert("l", every=10)
+    partition.upsert("later", delay=1000)
+    partition.calendar("c", at=NOW, following=None)
+    partition.now += 5
+    return partition
+
+
+def meta_of(p: Partition, name: str) -> bytes:
+    return keys.namespace_meta("ns") if name == "beat" else p.key("meta")
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+@pytest.mark.parametrize("field", ["layout", "schema"])
+def test_another_layout_or_schema_is_refused_and_nothing_is_written(
+    busy: Partition, name: str, field: str
+) -> None:
+    busy.client.hset(meta_of(busy, name), field, "7")
+    before = busy.state()
+    command = SAMPLES[name](busy)
+    reply = busy.raw(command)
+    assert reply == [b"WRONG_LAYOUT 7 1" if field == "layout" else b"WRONG_LAYOUT 1 7"]
+    assert busy.state() == before
+    with pytest.raises(NamespaceMismatch):
+        command.read(reply)
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_a_partition_without_a_meta_is_refused_and_nothing_is_written(busy: Partition, name: str) -> None:
+    busy.client.delete(meta_of(busy, name))
+    before = busy.state()
+    assert busy.raw(SAMPLES[name](busy)) == [b"WRONG_LAYOUT - -"]
+    assert busy.state() == before
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_another_clock_is_refused_and_nothing_is_written(busy: Partition, name: str) -> None:
+    before = busy.state()
+    busy.manual = False
+    assert busy.raw(SAMPLES[name](busy)) == [b"WRONG_CLOCK manual"]
+    assert busy.state() == before
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_a_callers_time_is_refused_where_redis_tells_it(client: Any, name: str) -> None:
+    partition = Partition(client, manual=False)
+    partition.upsert("k", owner="o", delay=0)
+    before = partition.state()
+    partition.manual = True
+    assert partition.raw(SAMPLES[name](partition)) == [b"WRONG_CLOCK redis"]
+    assert partition.state() == before
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_request_sent_again_changes_nothing_and_has_the_same_answer(busy: Partition, name: str) -> None:
+    command = SAMPLES[name](busy)
+    before = busy.state()
+    first = busy.raw(command)
+    after = busy.state()
+    assert after != before
+    busy.client.pexpire(busy.key("req:test"), 5_000)
+    for _ in range(2):
+        busy.now += 1  # not even time matters
+        assert busy.evaluate(command) == first
+        assert busy.state() == after
+    assert (
+        busy.client.pttl(busy.key("req:test")) > 590_000
+    )  # it writes, so that a WAIT behind it means something
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_an_overtaken_request_is_refused(busy: Partition, name: str) -> None:
+    old = SAMPLES[name](busy)
+    busy.seq += 1
+    old.stamp(busy.session, busy.seq, busy.now)
+    busy.upsert("other", delay=5)
+    before = busy.state()
+    reply = busy.evaluate(old)
+    assert reply == [b"OLD_REQUEST"]
+    assert busy.state() == before
+    with pytest.raises(QueueUnavailable):
+        old.read(reply)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_sessions_do_not_hear_each_others_answers(busy: Partition, name: str) -> None:
+    busy.raw(SAMPLES[name](busy))
+    command = SAMPLES[name](busy)
+    command.stamp(b"another", 1, busy.now)
+    assert busy.evaluate(command)[0].startswith(b"OK ")
+    assert busy.client.exists(busy.key("req:another"))
+
+
+def test_an_answer_of_many_parts_is_remembered_whole(partition: Partition) -> None:
+    for i in range(200):
+        partition.upsert(f"k{i}", Event("t", "x" * 1200), delay=1000)
+    items = [upsert.item(partition.scope, Upsert(f"k{i}", EVENT, delay=1, mode="keep")) for i in range(200)]
+    command = gather(partition.scope, items)
+    first = partition.raw(command)
+    assert len(first) == 1 + 200 * 6
+    assert partition.evaluate(command) == first
+
+
+# ------------------------------------------------------------------------------------------------ status words
+
+
+def produce_advance(p: Partition) -> None:
+    p.calendar("a", at=NOW, following=None)
+    (handover,) = p.fire().handovers
+    step = Advance(handover, NOW, NOW + 10)
+    assert p.advance(step, step) == ["ADVANCED", "STALE"]
+    p.client.delete(p.record_key("a"))
+    p.client.rpush(p.record_key("a"), "not a record")
+    assert p.advance(step)[0].startswith("BROKEN WRONGTYPE")
+
+
+def produce_agenda(p: Partition) -> None:
+    p.upsert(delay=5)
+    p.ask(SAMPLES["agenda"](p))
+
+
+def produce_beat(p: Partition) -> None:
+    assert p.ask(beat(p.namespace, "d")) == ["d"]
+
+
+def produce_cancel(p: Partition) -> None:
+    p.upsert(delay=5)
+    assert p.cancel(if_version=5).outcome == "VERSION_MISMATCH"
+    assert p.cancel().outcome == "CANCELLED"
+    assert p.cancel().outcome == "NOT_PENDING"
+    p.client.rpush(p.record_key(), "not a record")
+    with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
+        p.cancel()
+
+
+def produce_count(p: Partition) -> None:
+    assert p.run(read.count(p.scope)) == 0
+
+
+def produce_edit(p: Partition) -> None:
+    large = Event("t", "x" * 65_000)
+    for i in range(6):
+        p.upsert(f"k{i}", large, delay=5)
+    assert p.edit("pause", "k0").outcome == "PAUSED"
+    assert p.edit("pause", "k0").outcome == "UNCHANGED"
+    assert p.edit("resume", "k0").outcome == "RESUMED"
+    assert p.edit("pause", "none").outcome == "NOT_PENDING"
+    assert p.edit("pause", "k0", if_version=5).outcome == "VERSION_MISMATCH"
+    results = p.all([edit.item(p.scope, "trigger", f"k{i}") for i in range(6)])
+    assert [type(result).__name__ for result in results] == ["Change"] * 5 + ["Later"]
+    p.upsert("e", every=5)
+    with pytest.raises(ValueError, match="consume"):
+        p.edit("consume", "e")
+    p.client.set(p.key("s:events"), "not a stream")
+    with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
+        p.edit("trigger", "e")
+
+
+def produce_fire(p: Partition) -> None:
+    p.calendar("a", at=NOW, following=NOW + 10)
+    p.calendar("b", at=NOW, following=None)
+    assert sorted(handover.word for handover in p.fire().handovers) == ["claimed", "refill"]
+
+
+def produce_page(p: Partition) -> None:
+    p.upsert("a", delay=5)
+    p.upsert("b", delay=5)
+    span = key_range(p.scope)
+    for records in (True, False):
+        p.ask(read._page_command(p.scope, span, 0, span.first, 1, records=records))
+    p.client.delete(p.record_key("a"))
+    p.client.rpush(p.record_key("a"), "not a record")
+    found, more = p.ask(read._page_command(p.scope, span, 0, span.first, 5, records=True))
+    assert not more
+    assert isinstance(found[0][1], QueueUnavailable)
+    assert found[1][1].key == "b"
+
+
+def produce_publish(p: Partition) -> None:
+    items = [edit.publish_item(p.scope, Event("t", stream=stream), "k") for stream in ("bad", "events")]
+    p.client.set(p.key("s:bad"), "not a stream")
+    bad, good = p.all(items)
+    assert isinstance(bad, QueueUnavailable)
+    assert good.outcome == "PUBLISHED"
+
+
+def produce_read(p: Partition) -> None:
+    for i in range(6):
+        p.upsert(f"k{i}", Event("t", "x" * 65_000), delay=5)
+    p.client.rpush(p.record_key("bad"), "not a record")
+    ids = [b"acme\0bad\0", b"acme\0none\0", *[b"acme\0k%d\0" % i for i in range(6)]]
+    bad, none, *found = p.ask(read._read_command(p.scope, 0, ids))
+    assert isinstance(bad, QueueUnavailable)
+    assert none is None
+    assert [schedule.key for schedule in found] == ["k0", "k1", "k2", "k3", "k4"]  # and then: LATER
+
+
+def produce_stats(p: Partition) -> None:
+    p.do(edit.publish_item(p.scope, EVENT, "k"))
+    p.run(read.stats(p.scope))
+
+
+def produce_sweep(p: Partition) -> None:
+    assert p.run(cancel.sweep(p.scope, "", None)) == 0
+
+
+def produce_trim(p: Partition) -> None:
+    assert p.ask(trim(p.namespace, 0, every_ms=0)).stream is None
+    p.do(edit.publish_item(p.scope, EVENT, "k"))
+    assert p.ask(trim(p.namespace, 0, every_ms=0)).stream == "events"
+    p.now += 1
+    p.client.delete(p.key("s:events"))
+    p.client.set(p.key("s:events"), "not a stream")
+    assert "WRONGTYPE" in p.ask(trim(p.namespace, 0, every_ms=0)).broken
+
+
+def produce_upsert(p: Partition) -> None:
+    first = p.upsert("k", owner="o", delay=5, idempotency_key="x")
+    assert first.outcome == "CREATED"
+    assert p.upsert("k", owner="o", delay=5, idempotency_key="x").outcome == "DUPLICATE"
+    assert p.upsert("k", owner="o", delay=5).outcome == "REPLACED"
+    assert p.upsert("k", owner="o", delay=5, mode="keep").outcome == "KEPT"
+    assert p.upsert("k", owner="o", delay=5, if_version=0).outcome == "VERSION_MISMATCH"
+    p.upsert("e", every=5)
+    assert p.upsert("e", every=5).outcome == "UNCHANGED"
+    p.client.set(p.key("floor:acme\0o"), first.version)
+    assert p.upsert("k", owner="o", delay=5, incarnation=first.version).outcome == "OWNER_GONE"
+    with pytest.raises(ValueError, match="idempotency_key"):
+        p.upsert("k", owner="o", delay=6, idempotency_key="x")
+    p.client.rpush(p.record_key("bad"), "not a record")
+    with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
+        p.upsert("bad", delay=5)
+    for i in range(6):
+        p.upsert(f"large{i}", Event("t", "x" * 65_000), delay=5)
+    keep = [upsert.item(p.scope, Upsert(f"large{i}", EVENT, delay=5, mode="keep")) for i in range(6)]
+    assert [type(result).__name__ for result in p.all(keep)] == ["Upserted"] * 5 + ["Later"]
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_law_3_every_status_word_is_produced_and_no_other(
+    real_client: Any, partition: Partition, name: str
+) -> None:
+    """Not on fakeredis, whose redis.pcall gives errors of another kind."""
+    produce = globals()[f"produce_{name}"]
+    produce(partition)
+    assert partition.seen[name] == SCRIPTS[name].statuses
+
+
+# ------------------------------------------------------------------------------------------------ make
+
+
+def test_the_first_to_make_a_namespace_decides(client: Any) -> None:
+    first = Partition(client, partitions=3, retention="1h")
+    before = first.state()
+    again = Partition(client, partitions=3)
+    assert again.namespace == first.namespace
+    assert first.state() == before
+    with pytest.raises(NamespaceMismatch):
+        Partition(client, partitions=4)
+    with pytest.raises(NamespaceMismatch):
+        Partition(client, manual=False, partitions=3)
+    assert first.state() == before
+
+
+def test_settings_change_in_every_partition(client: Any) -> None:
+    Partition(client, partitions=3)
+    made = Partition(client, partitions=3, retention="2h", max_age="7d", max_length=5)
+    for tag in (b"{ns}", *made.namespace.tags):
+        stored = client.hmget(tag + b":meta", "retention_ms", "max_age_ms", "max_length")
+        assert stored == [b"7200000", b"604800000", b"5"]
+    Partition(client, partitions=3, max_age=0, max_length=0)
+    assert client.hmget(made.key("meta"), "retention_ms", "max_age_ms", "max_length") == [
+        b"7200000",
+        b"",
+        b"",
+    ]
+
+
+def test_a_lost_partition_meta_is_made_again_without_touching_the_others(client: Any) -> None:
+    made = Partition(client, partitions=3, retention="1h")
+    kept = made.state()
+    client.delete(made.namespace.tags[1] + b":meta")
+    Partition(client, partitions=3)
+    assert made.state() == kept
+
+
+# ------------------------------------------------------------------------------------------------ versions
+
+
+def test_versions_do_not_repeat_when_the_last_one_is_forgotten(client: Any) -> None:
+    partition = Partition(client, manual=False)
+    seen = []
+    for _ in range(20):
+        seen.append(partition.upsert("k", delay=1000).version)
+        client.hdel(partition.key("meta"), "last")  # what a failover forgets
+    assert sorted(set(seen)) == seen
+
+
+def test_versions_grow_although_time_stands_still_or_goes_back(partition: Partition) -> None:
+    seen = []
+    for step in (0, 0, -1000, 0, 5, -5):
+        partition.now += step
+        seen.append(partition.upsert("k", delay=1000).version)
+        many = partition.all(
+            [upsert.item(partition.scope, Upsert(f"m{i}", EVENT, delay=9)) for i in range(3)]
+        )
+        seen += [result.version for result in many]
+        partition.edit("trigger")
+    assert sorted(set(seen)) == seen
+    assert seen[0] == NOW * 1000
+
+
+def test_numbers_are_never_written_with_an_exponent(partition: Partition) -> None:
+    last = 253_402_300_799_999
+    partition.upsert("far", at=last)
+    partition.upsert("far-start", every=10_000_000_000_000, start=last - 5, until=last, limit=2**53 - 1)
+    partition.client.hset(partition.key("meta"), "last", str(2**52))
+    partition.upsert("old", delay=0)
+    partition.upsert("tick", every=7, initial_delay=0)
+    partition.calendar("cal", at=partition.now, following=last)
+    partition.now += 10**12
+    partition.fire()
+    partition.edit("trigger", "far")
+    partition.cancel("far-start")
+    partition.check()
+    assert partition.client.hget(partition.key("meta"), "last") > b"4503599627370496"
+    texts = [
+        repr(value)
+        for name, value in partition.state().items()
+        if b":heads" not in name and b":due" not in name
+    ]
+    assert not [text for text in texts if "e+" in text]
+    assert {len(event["version"]) for event in partition.events()} == {16}
+
+
+def test_redis_tells_the_time_where_no_manual_clock_does(client: Any) -> None:
+    partition = Partition(client, manual=False)
+    seconds, micros = client.time()
+    made = partition.upsert("k", delay=60_000)
+    assert 0 <= made.at_ms - (seconds * 1000 + micros // 1000) - 60_000 < 5_000
+    assert abs(made.version - (seconds * 1_000_000 + micros)) < 5_000_000
+
+
+def test_a_script_that_redis_forgot_is_loaded_again(partition: Partition) -> None:
+    for name in sorted(SAMPLES):
+        try:
+            partition.client.script_flush()
+        except redis.ResponseError as error:  # pragma: no cover
+            pytest.fail(str(error))
+        assert partition.raw(SAMPLES[name](partition))[0].startswith(b"OK ")
