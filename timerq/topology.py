@@ -30,7 +30,8 @@ from timerq.errors import InvalidSchedule, QueueUnavailable
 logger = logging.getLogger("timerq")
 
 SOCKET_TIMEOUT_S = 5.0
-_RETRIES = 3
+RETRIES = 3
+"""How often a command is sent again after a fault of the connection."""
 _WANT_URL = (
     "want redis://, rediss://, unix://, redis+cluster://, rediss+cluster://, redis+sentinel:// or embedded: "
     "as in redis://localhost:6379/0"
@@ -109,15 +110,18 @@ def _backoff() -> ExponentialWithJitterBackoff:
 class Connections:
     """The connections of a blocking client; ``nodes`` differ only on a Cluster."""
 
-    def __init__(self, url: str, **options: Any) -> None:
-        """``options`` are redis-py's. Nothing is sent yet; raises `InvalidSchedule` for a bad URL."""
+    def __init__(self, url: str, *, retries: int = RETRIES, **options: Any) -> None:
+        """``retries`` is how often a command is sent again after a fault of the connection; ``options`` are redis-py's.
+
+        Nothing is sent yet; raises `InvalidSchedule` for a bad URL.
+        """
         target = parse_url(url)
         self.embedded: EmbeddedRedis | None = None
         if target.kind == "embedded":
             self.embedded = EmbeddedRedis(target.url or None)
             self.embedded.start()
             target = Target("standalone", self.embedded.url)
-        self._options = {"retry": Retry(_backoff(), _RETRIES), **_connection_options(options)}
+        self._options = {"retry": Retry(_backoff(), retries), **_connection_options(options)}
         self._target = target
         self.is_cluster = target.kind == "cluster"
         self.client: Any = None if self.is_cluster else self._make()
@@ -146,9 +150,33 @@ class Connections:
             raise QueueUnavailable("no node of the Cluster holds this slot")
         return node.name, client.get_redis_connection(node)
 
+    def forget_after(self, error: BaseException) -> None:
+        """Drops the idle connections where the fault says that this server is no longer the one to ask."""
+        if (
+            isinstance(error.__cause__, redis.ReadOnlyError)
+            and self.client is not None
+            and not self.is_cluster
+        ):
+            self.client.connection_pool.disconnect(inuse_connections=False)
+
+    def eviction_policies(self) -> dict[str, str]:
+        """Each server's maxmemory-policy; empty where it may not be asked. Raises `QueueUnavailable`."""
+        client = self.open()
+        try:
+            if self.is_cluster:
+                infos = client.info("memory", target_nodes=redis.RedisCluster.PRIMARIES)
+                return {str(node): info.get("maxmemory_policy", "noeviction") for node, info in infos.items()}
+            return {"this Redis": client.info("memory").get("maxmemory_policy", "noeviction")}
+        except redis.ResponseError:  # NOPERM, or a server that hides it
+            return {}
+        except redis.RedisError as error:
+            raise QueueUnavailable(f"Redis is away or refuses: {error}") from error
+
     def close(self) -> None:
-        """Closes every connection; an embedded server stops."""
+        """Closes every connection, also those in use; an embedded server stops."""
         if self.client is not None:
+            if not self.is_cluster:
+                self.client.connection_pool.disconnect(inuse_connections=True)
             self.client.close()
         if self.embedded is not None:
             self.embedded.stop()
@@ -157,8 +185,11 @@ class Connections:
 class AsyncConnections:
     """The connections of an asynchronous client."""
 
-    def __init__(self, url: str, **options: Any) -> None:
-        """``options`` are redis-py's. Nothing is sent yet; raises `InvalidSchedule` for a bad URL."""
+    def __init__(self, url: str, *, retries: int = RETRIES, **options: Any) -> None:
+        """``retries`` is how often a command is sent again after a fault of the connection; ``options`` are redis-py's.
+
+        Nothing is sent yet; raises `InvalidSchedule` for a bad URL.
+        """
         target = parse_url(url)
         self.embedded: EmbeddedRedis | None = None
         if target.kind == "embedded":
@@ -166,7 +197,7 @@ class AsyncConnections:
             self.embedded.start()
             target = Target("standalone", self.embedded.url)
         self._nodes: dict[str, Any] = {}
-        self._options = {"retry": AsyncRetry(_backoff(), _RETRIES), **_connection_options(options)}
+        self._options = {"retry": AsyncRetry(_backoff(), retries), **_connection_options(options)}
         self._target = target
         self.is_cluster = target.kind == "cluster"
         self.client: Any = None if self.is_cluster else self._make()
@@ -205,7 +236,7 @@ class AsyncConnections:
                 in ("username", "password", "socket_timeout", "socket_connect_timeout", "socket_keepalive")
             }
             tls = redis.connection.parse_url(self._target.url).get("connection_class") is not None
-            retry = AsyncRetry(_backoff(), _RETRIES)
+            retry = self._options["retry"]
             self._nodes[node.name] = redis.asyncio.Redis(
                 host=node.host, port=node.port, ssl=tls, retry=retry, **kwargs
             )

@@ -20,12 +20,12 @@
 
 local stream = redis.call('ZRANGEBYSCORE', k_streams, '-inf', int(now_ms - tonumber(a_every_ms)), 'LIMIT', 0, 1)[1]
 if not stream then return {head_line .. '\nIDLE'} end
-redis.call('ZADD', k_streams, int(now_ms), stream)
 
 local key = PREFIX .. 's:' .. stream
 local groups = redis.pcall('XINFO', 'GROUPS', key)
 if groups.err then
-  if string.find(groups.err, 'no such key') then return {head_line .. '\nIDLE'} end
+  redis.call('ZADD', k_streams, int(now_ms), stream)
+  if string.find(groups.err, 'no such key') then return {head_line .. '\nTRIMMED 0 0', stream} end
   return {head_line .. '\nBROKEN ' .. groups.err, stream}
 end
 
@@ -69,6 +69,8 @@ end
 if settings[2] and settings[2] ~= '' then
   unread_gone = unread_gone + redis.call('XTRIM', key, 'MAXLEN', '~', settings[2], 'LIMIT', a_limit)
 end
+-- a stream with more to remove keeps its place, and is the next one asked for
+if read_gone + unread_gone < tonumber(a_limit) / 2 then redis.call('ZADD', k_streams, int(now_ms), stream) end
 if unread_gone > 0 then
   redis.call('HINCRBY', k_meta, 'trimmed_unread', unread_gone)
   log('trimmed', stream, '0', int(unread_gone) .. ' entries that a group may not have read')

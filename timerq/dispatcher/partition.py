@@ -1,0 +1,160 @@
+"""The loop of one partition: sleep until the next is due, fire, ask calendars, again."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+
+from timerq.commands.command import MAX_ITEMS, Namespace
+from timerq.commands.dispatch import Advance, Fired, Handover, advance, fire
+from timerq.dispatcher.decide import Clocks, Watch, adapt_batch, backoff_s
+from timerq.dispatcher.health import Health
+from timerq.errors import TimerqError
+from timerq.link import Link
+from timerq.timing import Planner
+
+logger = logging.getLogger("timerq.dispatcher")
+
+_IDLE_TURN_US = 10_000
+
+
+def monotonic_us() -> int:
+    """This process's clock for sleeping."""
+    return time.monotonic_ns() // 1000
+
+
+class PartitionLoop(threading.Thread):
+    """Fires one partition.
+
+    Its sleep is its own (a server's blocking time-out ends up to 100 ms late); `woken`, `ranked` and `stop` end it.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        namespace: Namespace,
+        partition: int,
+        *,
+        batch: int,
+        planner: Planner | None,
+        health: Health,
+    ) -> None:
+        super().__init__(name=f"timerq-fire-{partition}", daemon=True)
+        self._link = link
+        self.namespace = namespace
+        self._partition = partition
+        self._largest = self._batch = min(batch, MAX_ITEMS)
+        self._planner = planner
+        self._health = health
+        self._clocks = Clocks()
+        self._watch = Watch()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._look_now = True
+        self._last_look_us = 0
+        self.fired_total = 0
+
+    def ranked(self, rank: int) -> None:
+        """Its place among the live dispatchers is now ``rank``."""
+        with self._changed:
+            if rank != self._watch.rank:
+                self._watch.rank = rank
+                self._changed.notify()
+
+    @property
+    def rank(self) -> int:
+        """Its place among the live dispatchers; 0 leads."""
+        return self._watch.rank
+
+    def woken(self, head_ms: int) -> None:
+        """The earliest pending instant has become ``head_ms`` (server's epoch ms)."""
+        with self._changed:
+            if self._watch.woken(head_ms * 1000):
+                self._changed.notify()
+
+    def stop(self) -> None:
+        """Finishes the call in hand and ends the thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+
+    def run(self) -> None:
+        """The loop; only `stop` ends it."""
+        failures = 0
+        while self._sleep():
+            try:
+                self._look()
+            except Exception as error:
+                # Whatever happened, nothing is lost: what was due is still due. A thread that died would be silent.
+                failures += 1
+                self._health.failed(self.name, error)
+                if not isinstance(error, TimerqError):
+                    logger.exception("partition %d: a fault of timerq's own", self._partition)
+                self._link.connections.forget_after(error)
+                if not self._pause(backoff_s(failures, random.random())):
+                    return
+            else:
+                failures = 0
+                self._health.works(self.name)
+
+    def _sleep(self) -> bool:
+        """Until the next look; False when stopped."""
+        with self._changed:
+            while not self._stopping:
+                if self._look_now:
+                    return True
+                left_us = self._watch.next_look_us(self._clocks, self._last_look_us) - monotonic_us()
+                if left_us <= 0:
+                    return True
+                self._changed.wait(left_us / 1e6)
+            return False
+
+    def _pause(self, seconds: float) -> bool:
+        """A back-off that only `stop` cuts short; False when stopped."""
+        with self._changed:
+            self._look_now = True
+            return not self._changed.wait_for(lambda: self._stopping, seconds)
+
+    def _look(self) -> None:
+        sent_us = monotonic_us()
+        lag_ms = self._watch.lag_ms
+        command = fire(self.namespace, self._partition, batch=self._batch, lag_ms=lag_ms)
+        (fired,) = self._link.send([command])
+        received_us = monotonic_us()
+        self._clocks.learn(fired.now_us, sent_us, received_us)
+        self._batch = adapt_batch(
+            self._batch, fired.published + fired.held, received_us - sent_us, self._largest
+        )
+        self.fired_total += fired.published
+        if fired.handovers:
+            self._ask_calendars(fired)
+        idle = not (fired.published or fired.held or fired.dropped or fired.handovers)
+        with self._changed:
+            self._last_look_us = received_us
+            self._watch.looked(fired.now_us, fired.wait_us)
+            self._look_now = fired.wait_us == 0 and not idle
+            if (
+                fired.wait_us == 0 and idle
+            ):  # nothing to be had although something is due: never turn without a pause
+                self._watch.head_us = fired.now_us + _IDLE_TURN_US
+
+    def _ask_calendars(self, fired: Fired) -> None:
+        steps = [self._ask(handover, fired.now_us // 1000) for handover in fired.handovers]
+        (answers,) = self._link.send([advance(self.namespace, self._partition, steps)])
+        for step, answer in zip(steps, answers, strict=True):
+            if answer.startswith("BROKEN"):
+                logger.error("schedule %r: its record cannot be touched: %s", step.handover.id, answer[7:])
+
+    def _ask(self, handover: Handover, now_ms: int) -> Advance:
+        """What the calendar says, as a step for advance.lua."""
+        since_ms = now_ms if handover.word == "claimed" else handover.at_ms
+        try:
+            if self._planner is None:
+                raise LookupError("this dispatcher knows no calendars")
+            plan = self._planner(handover.definition, handover.at_ms, since_ms)
+        except Exception as error:  # a calendar that cannot be read must not stop the others
+            logger.error("schedule %r is held: %s", handover.id, error)
+            return Advance(handover, handover.at_ms, 0, hold=f"{type(error).__name__}: {error}")
+        return Advance(handover, handover.at_ms, plan.next_ms or 0, plan.missed)

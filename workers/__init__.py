@@ -1,0 +1,1 @@
+"""The processes that one deploys, each a short main."""
