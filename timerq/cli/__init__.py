@@ -1,0 +1,70 @@
+"""The command line: a file for each group of commands, and nothing but arguments and printing.
+
+base      where the queue is, how faults end, shared options
+values    words → values          show     values → lines, tables, JSON
+lines     JSON lines → upserts
+arm       upsert                  change   cancel trigger pause resume publish
+look      get list count stats tail
+run       init worker dev         demo     demo (with ledger: what was promised, and what came)
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from timerq import __version__
+from timerq.cli import arm, change, demo, look, run
+from timerq.cli.base import Commands, where_options
+
+
+@click.group(
+    cls=Commands,
+    params=where_options(),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="timerq")
+def cli() -> None:
+    """A distributed timer queue on Redis.
+
+    Keyed timers wait in Redis; when one is due, its event is put onto a Redis Stream, exactly once.
+
+    \b
+    Try:
+      timerq dev                                                  a Redis and a dispatcher, for a laptop
+      timerq upsert hello --type greeting --delay 3s              a timer
+      timerq tail                                                 what fires
+
+    Exit codes: 0, 2 bad input, 3 not found or a race lost, 4 Redis unavailable.
+    """
+
+
+for command in (
+    run.init,
+    arm.upsert,
+    change.cancel,
+    look.get,
+    look.list_,
+    look.count,
+    change.trigger,
+    change.pause,
+    change.resume,
+    change.publish,
+    run.worker,
+    look.tail,
+    look.stats,
+    run.dev,
+    demo.demo,
+):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """The program ``timerq``; it ends the process with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a terminal of another encoding is no reason to fail
+    cli(prog_name="timerq")

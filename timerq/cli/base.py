@@ -1,0 +1,207 @@
+"""What every command shares: where the queue is, how errors end, and the options that repeat."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from timerq.client import TimerQueue
+from timerq.errors import ContractBroken, DurabilityUnavailable, QueueUnavailable, TimerqError
+from timerq.settings import Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OTHER, BAD_INPUT, NOT_FOUND, UNAVAILABLE, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 4, 130, 141
+"""Exit codes; docs/cli.md has the table."""
+
+
+@dataclass
+class Target:
+    """Where the queue is: what the command line says, and for the rest the environment."""
+
+    redis: str | None = None
+    namespace: str | None = None
+    tenant: str | None = None
+    settings: Settings | None = None
+    connects: bool = False
+
+    def resolve(self) -> Settings:
+        """The environment's settings under the command line's. Raises `InvalidSchedule` for a bad variable."""
+        if self.settings is None:
+            found = Settings.from_environment()
+            self.settings = Settings(
+                redis_url=found.redis_url if self.redis is None else self.redis,
+                namespace=found.namespace if self.namespace is None else self.namespace,
+                tenant=found.tenant if self.tenant is None else self.tenant,
+                max_payload_bytes=found.max_payload_bytes,
+                redis_server=found.redis_server,
+                search_path=found.search_path,
+            )
+        return self.settings
+
+    def open(self) -> TimerQueue:
+        """The queue, closed by the caller. Raises `InvalidSchedule` for a bad URL or name."""
+        settings = self.resolve()
+        self.connects = True
+        return TimerQueue.connect(
+            settings.redis_url,
+            namespace=settings.namespace,
+            tenant=settings.tenant,
+            payload_limit=settings.max_payload_bytes,
+        )
+
+    def refuse_redis(self, command: str) -> None:
+        """For the commands that bring a Redis of their own."""
+        if self.redis is not None:
+            raise click.UsageError(f"{command} starts a Redis of its own: leave --redis out")
+
+
+pass_target = click.make_pass_decorator(Target, ensure=True)
+
+
+class Failure(click.ClickException):
+    """Ends the program with a message on stderr, what to do next, and an exit code; never with a traceback."""
+
+    exit_code = OTHER
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message if hint is None else f"{message}\n{hint}")
+
+
+class BadInput(Failure):
+    """What was asked for cannot be done."""
+
+    exit_code = BAD_INPUT
+
+
+class NotFound(Failure):
+    """There is no such thing, or a race for it was lost."""
+
+    exit_code = NOT_FOUND
+
+
+class Unavailable(Failure):
+    """Redis is away or refuses."""
+
+    exit_code = UNAVAILABLE
+
+
+def redact(url: str) -> str:
+    """A URL as it may be shown: without user, password and options. What cannot be told apart is left out too."""
+    before, at, after = url.rpartition("@")
+    scheme = url.partition("://")[0] + "://" if "://" in url else ""
+    if not at:
+        return url.partition("?")[0]
+    return scheme + ("…" if "?" in before else "…@" + after.partition("?")[0])
+
+
+def failure_of(error: Exception, target: Target) -> Failure:
+    """How a fault ends the program."""
+    if isinstance(error, DurabilityUnavailable):
+        return Unavailable(str(error))
+    if isinstance(error, QueueUnavailable):
+        return Unavailable(str(error), _hint(str(error), target))
+    if isinstance(error, ContractBroken):
+        return Failure(f"{error}\nThis is a fault of timerq or of its data: please report it.")
+    if isinstance(error, TimerqError):  # InvalidSchedule, NamespaceMismatch
+        return BadInput(str(error))
+    assert isinstance(error, OSError)
+    where = f"{error.filename}: " if error.filename else ""
+    kind = BadInput if error.filename else Failure
+    return kind(f"{where}{error.strerror or error}")
+
+
+def _hint(message: str, target: Target) -> str | None:
+    if not target.connects:
+        return None
+    url = redact(target.resolve().redis_url)
+    if any(word in message for word in ("NOAUTH", "WRONGPASS", "uthenticat", "username-password")):
+        return f"The Redis at {url} wants a password: give it in the URL, as in redis://:PASSWORD@host:6379/0"
+    if "NOPERM" in message:
+        return f"The user of this URL may not do that on the Redis at {url}: see its ACL rules."
+    return f"Is Redis running at {url}? Name another with --redis or TIMERQ_REDIS_URL, or start one with: timerq dev"
+
+
+class Commands(click.Group):
+    """The group of all commands: it turns faults into messages and exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which one needs them."""
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command."""
+        target = ctx.ensure_object(Target)
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read our output has left (`| head`): that is theirs to decide, and no error of ours. What is
+            # still in the buffer must not raise again at exit.
+            _to_devnull(sys.stdout)
+            ctx.exit(PIPE_CLOSED)
+        except (TimerqError, OSError) as error:
+            raise failure_of(error, target) from error
+        except KeyboardInterrupt:
+            click.echo(err=True)
+            ctx.exit(INTERRUPTED)
+        return result
+
+
+def _to_devnull(stream: Any) -> None:
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except (OSError, ValueError):
+        pass  # a stream without a descriptor has nothing to flush
+
+
+def _keep(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None and parameter.name:
+        setattr(ctx.ensure_object(Target), parameter.name, value)
+
+
+def where_options(hidden: bool = False) -> list[click.Option]:
+    """--redis, --namespace and --tenant."""
+    words = {
+        "redis": ("URL", "Where Redis is [TIMERQ_REDIS_URL; redis://localhost:6379/0]."),
+        "namespace": ("NAME", "Which timer queue in it [TIMERQ_NAMESPACE; timerq]."),
+        "tenant": ("NAME", "Whose schedules [TIMERQ_TENANT; default]."),
+    }
+    return [
+        click.Option(
+            [f"--{name}"], metavar=metavar, help=text, expose_value=False, callback=_keep, hidden=hidden
+        )
+        for name, (metavar, text) in words.items()
+    ]
+
+
+class QueueCommand(click.Command):
+    """A command that works on the queue: the options that say where it is may stand behind its name too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.extend(where_options(hidden=True))
+
+
+def json_option(command: F) -> F:
+    """--json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")(command)
+
+
+def owner_option(command: F) -> F:
+    """--owner."""
+    return click.option("--owner", metavar="OWNER", help="The owner that the schedule belongs to.")(command)
+
+
+def durable_option(command: F) -> F:
+    """--durable."""
+    return click.option(
+        "--durable",
+        metavar="LEVEL",
+        help='Wait until the change is that safe: "replicas=N" or "fsync", with ",timeout=500ms" if you like.',
+    )(command)

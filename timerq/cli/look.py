@@ -1,0 +1,286 @@
+"""get, list, count, stats, tail: what is there, and what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import click
+
+from timerq.cli import show
+from timerq.cli.base import NotFound, QueueCommand, Target, json_option, owner_option, pass_target
+from timerq.cli.values import instant, number
+from timerq.client import TimerQueue
+from timerq.commands.read import MAX_PAGE
+from timerq.model import Schedule
+from timerq.tail import Published, Tail, Unreadable
+
+_prefix_option = click.option(
+    "--prefix", metavar="TEXT", default="", help="Only those whose key begins so; never a pattern."
+)
+
+
+@click.command(cls=QueueCommand)
+@click.argument("key")
+@owner_option
+@json_option
+@pass_target
+def get(target: Target, /, key: str, owner: str | None, as_json: bool) -> None:
+    """Show the schedule of KEY.
+
+    \b
+    Examples:
+      timerq get reminder:order-42
+      timerq get reminder:order-42 --json
+    """
+    with target.open() as queue:
+        schedule = queue.get(key, owner=owner)
+    if schedule is None:
+        raise NotFound(
+            f"{show.name_of(key, owner)}: nothing waits under this key",
+            "See what does with: timerq list --prefix …",
+        )
+    if as_json:
+        show.say_json(show.schedule_words(schedule))
+        return
+    event = schedule.event
+    lines = {
+        "key": show.clean(schedule.key),
+        "owner": None if schedule.owner is None else show.clean(schedule.owner),
+        "state": show.state_text(schedule),
+        "due": show.when(schedule.at_ms),
+        "timing": show.timing_text(schedule),
+        "until": None if schedule.timing.until_ms is None else show.when(schedule.timing.until_ms),
+        "limit": None if schedule.timing.limit is None else f"{schedule.timing.limit:,}",
+        "fired": f"{schedule.fired_total:,} ({schedule.missed_total:,} missed)"
+        if schedule.timing.kind != "once"
+        else None,
+        "version": str(schedule.version),
+        "type": show.clean(event.type),
+        "stream": event.stream,
+        "payload": show.payload_text(event.payload),
+        "correlation": show.payload_text(dict(event.correlation)) if event.correlation else None,
+    }
+    for name, text in lines.items():
+        if text is not None:
+            show.say(f"{name:<12}{text}")
+
+
+@click.command("list", cls=QueueCommand)
+@_prefix_option
+@owner_option
+@click.option("--due-from", type=instant, help="Only armed ones due at this instant or later, soonest first.")
+@click.option("--due-to", type=instant, help="Only armed ones due at this instant or before, soonest first.")
+@click.option("--limit", type=number, help="So many at the most.")
+@click.option("--after", metavar="CURSOR", help="Behind the place where a list with --limit ended.")
+@json_option
+@pass_target
+def list_(
+    target: Target,
+    /,
+    prefix: str,
+    owner: str | None,
+    due_from: int | str | None,
+    due_to: int | str | None,
+    limit: int | None,
+    after: str | None,
+    as_json: bool,
+) -> None:
+    """List the schedules, by key, or soonest first with --due-from or --due-to.
+
+    With --limit, the place to go on from is said on stderr; with --json it is a last line {"cursor": …}.
+
+    \b
+    Examples:
+      timerq list --prefix reminder: --limit 20
+      timerq list --owner session-7 --json
+      timerq list --due-to 2030-01-31T09:00:00Z
+    """
+    by_due = due_from is not None or due_to is not None
+    if after is not None and by_due:
+        raise click.UsageError("--after goes with lists by key only, not with --due-from and --due-to")
+    if limit == 0:
+        raise click.BadParameter("want 1 or more", param_hint="--limit")
+    rows = show.Rows("key", "owner", "due", "in", "state", "timing", "type")
+    cursor: str | None = None
+    with target.open() as queue:
+        pages: Iterator[tuple[list[Schedule], str | None]]
+        if by_due:
+            found = queue.list(prefix, owner=owner, due_from=due_from, due_to=due_to)
+            pages = _pieces(islice(found, limit))
+        else:
+            pages = _pages(queue, prefix, owner, after, limit)
+        for schedules, place in pages:
+            cursor = place
+            if as_json:
+                for schedule in schedules:
+                    show.say_json(show.schedule_words(schedule))
+            else:
+                rows.add(map(_row, schedules))
+    if limit is not None and cursor is not None:
+        if as_json:
+            show.say_json({"cursor": cursor})
+        else:
+            show.note(f"There is more behind: --after {cursor}")
+
+
+def _pieces(found: Iterator[Schedule]) -> Iterator[tuple[list[Schedule], str | None]]:
+    while page := list(islice(found, MAX_PAGE)):
+        yield page, None
+
+
+def _pages(
+    queue: TimerQueue, prefix: str, owner: str | None, after: str | None, limit: int | None
+) -> Iterator[tuple[list[Schedule], str | None]]:
+    left = limit
+    while left is None or left > 0:
+        page = queue.list_page(
+            prefix, owner=owner, after=after, limit=MAX_PAGE if left is None else min(left, MAX_PAGE)
+        )
+        yield page.items, page.cursor
+        if (after := page.cursor) is None:
+            return
+        if left is not None:
+            left -= len(page.items)
+
+
+def _row(schedule: Schedule) -> list[str]:
+    return [
+        show.clean(schedule.key),
+        "" if schedule.owner is None else show.clean(schedule.owner),
+        show.local(schedule.at_ms),
+        show.relative(schedule.at_ms, show.now_ms()),
+        show.state_text(schedule),
+        show.timing_text(schedule),
+        show.clean(schedule.event.type),
+    ]
+
+
+@click.command(cls=QueueCommand)
+@_prefix_option
+@owner_option
+@json_option
+@pass_target
+def count(target: Target, /, prefix: str, owner: str | None, as_json: bool) -> None:
+    """Say how many schedules there are.
+
+    \b
+    Example:
+      timerq count --prefix reminder:
+    """
+    with target.open() as queue:
+        found = queue.count(prefix, owner=owner)
+    if as_json:
+        show.say_json({"count": found})
+    else:
+        show.say(str(found))
+
+
+@click.command(cls=QueueCommand)
+@json_option
+@pass_target
+def stats(target: Target, /, as_json: bool) -> None:
+    """Show how much waits, what is overdue, what has fired, and which dispatchers live.
+
+    \b
+    Examples:
+      timerq stats
+      timerq stats --json
+    """
+    with target.open() as queue:
+        found = queue.stats()
+    if as_json:
+        show.say_json(
+            {
+                name: getattr(found, name) for name in found.__dataclass_fields__
+            }  # flat, in the order documented
+        )
+        return
+    rows = show.Rows("", "number", right=("number",))
+    rows.add(
+        [
+            [f"schedules of tenant {found.tenant}", f"{found.schedules:,}"],
+            ["  armed", f"{found.armed:,}"],
+            ["  of these overdue", f"{found.due:,}"],
+            ["  overdue since", show.length(found.lag_ms) if found.due else "-"],
+            ["  paused", f"{found.paused:,}"],
+            ["schedules of all tenants", f"{found.all_schedules:,}"],
+            ["  held (could not be fired)", f"{found.held:,}"],
+            ["fired since the namespace was made", f"{found.fired:,}"],
+            ["  missed (folded into others)", f"{found.missed:,}"],
+            ["  dropped (their owner was gone)", f"{found.dropped:,}"],
+            ["  orphans removed", f"{found.orphans:,}"],
+            ["partitions", f"{found.partitions:,}"],
+            *([f"stream {name}", f"{size:,}"] for name, size in found.streams.items()),
+            ["dispatchers", f"{len(found.dispatchers):,}"],
+            *([f"  {show.clean(name)}", ""] for name in found.dispatchers),
+        ]
+    )
+    if not found.dispatchers:
+        show.note("No dispatcher lives: nothing fires. Start one with: timerq worker")
+
+
+@click.command(cls=QueueCommand)
+@click.option("--stream", metavar="NAME", default="events", show_default=True)
+@click.option(
+    "--from-start", is_flag=True, help="Begin with the oldest event that is kept, not with the next one."
+)
+@click.option("--count", "limit", type=number, help="End after so many events.")
+@click.option("--no-follow", is_flag=True, help="End at the end of the stream; implies --from-start.")
+@json_option
+@pass_target
+def tail(
+    target: Target, stream: str, from_start: bool, limit: int | None, no_follow: bool, as_json: bool
+) -> None:
+    """Print events as they are published, of all partitions, until Ctrl-C.
+
+    It reads without a group and leaves no trace. Events of every tenant are shown, unless --tenant is given here. While
+    Redis is away it waits, and goes on where it was.
+
+    \b
+    Examples:
+      timerq tail
+      timerq tail --stream audit --json
+      timerq tail --from-start --count 10
+    """
+    if limit == 0:
+        return
+    with target.open() as queue:
+        namespace = queue.init()
+    seen = 0
+    with Tail(
+        target.resolve().redis_url,
+        namespace,
+        stream,
+        from_start=from_start or no_follow,
+        follow=not no_follow,
+        trouble=show.note,
+    ) as events:
+        try:
+            for event in events:
+                if isinstance(event, Unreadable):
+                    show.note(f"entry {event.entry} of partition {event.partition}: {show.clean(event.why)}")
+                    continue
+                if target.tenant is not None and event.tenant != target.tenant:
+                    continue
+                if as_json:
+                    show.say_json(show.event_words(event))
+                else:
+                    show.say(_event_line(event))
+                seen += 1
+                if seen == limit:
+                    return
+        except KeyboardInterrupt:
+            return  # how one ends it
+
+
+def _event_line(event: Published) -> str:
+    words = [
+        show.local(event.fired_ms),
+        f"+{event.fired_ms - event.at_ms}ms",
+        show.clean(event.type),
+        show.name_of(event.key, event.owner),
+        f"#{event.n}" + (f" ({event.missed} missed)" if event.missed else ""),
+        show.payload_text(event.payload),
+    ]
+    return "  ".join(words)
