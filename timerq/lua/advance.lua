@@ -45,6 +45,7 @@ local function advance(record, id, word, version, n, at, following, missed, reas
     return 'ADVANCED'
   end
   redis.call('HSET', record, 's', state_text('a', version, at, following, n), 'm', missed)
+  if redis.call('ZREM', k_held, id) == 1 then redis.call('HDEL', record, 'e') end
   redis.call('ZADD', due, at, id)
   return 'ADVANCED'
 end
@@ -54,7 +55,7 @@ for a = first_item_arg, #ARGV, 7 do
   local record = KEYS[k]
   k = k + 1
   local fine, said = pcall(advance, record, string.sub(record, prefix), unpack(ARGV, a, a + 6))
-  lines[#lines + 1] = fine and said or 'BROKEN ' .. (type(said) == 'table' and said.err or tostring(said))
+  lines[#lines + 1] = fine and said or 'BROKEN ' .. reason(said)
 end
 
 for tenant, due in pairs(touched) do settle(tenant, due) end

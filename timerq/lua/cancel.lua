@@ -36,7 +36,7 @@ for a = first_item_arg, #ARGV do
   local old = redis.pcall('HGET', record, 's')
   local line
   if type(old) == 'table' then
-    line = 'BROKEN ' .. old.err
+    line = 'BROKEN ' .. reason(old)
   elseif not old and redis.call('EXISTS', record) == 0 then
     if ARGV[a] ~= '' and ARGV[a] ~= '0' then
       line = 'VERSION_MISMATCH 0'

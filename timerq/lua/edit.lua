@@ -80,7 +80,7 @@ for a = first_item_arg, #ARGV, 2 do
   local line = 'LATER'
   if published <= BYTES then
     local fine, said = pcall(edit, id, record, ARGV[a], ARGV[a + 1])
-    line = fine and said or 'BROKEN ' .. (type(said) == 'table' and said.err or tostring(said))
+    line = fine and said or 'BROKEN ' .. reason(said)
   end
   lines[#lines + 1] = line
 end

@@ -149,6 +149,7 @@ local tenants = redis.call('ZRANGEBYSCORE', k_heads, '-inf', int(cutoff), 'LIMIT
 -- the first write is one that a server out of memory refuses: nothing is then half done
 if #tenants > 0 then redis.call('HSET', k_meta, 'fired_ms', now_text) end
 for t, tenant in ipairs(tenants) do
+  if bytes > BYTES then break end
   local due = PREFIX .. 'due:' .. tenant
   local turn = {tenant = tenant, gone = {}, scored = {}, unscored = {}}
   local left = #tenants - t + 1
@@ -159,7 +160,7 @@ for t, tenant in ipairs(tenants) do
     local fine, why = pcall(fire_one, turn, id)
     -- an error behind the publication must not lead to a second one
     if not fine and at_stake == #turn.gone + #turn.scored then
-      hold(turn, id, type(why) == 'table' and why.err or tostring(why))
+      hold(turn, id, reason(why))
     end
     batch = batch - 1
     if bytes > byte_limit then break end

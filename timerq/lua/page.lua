@@ -31,7 +31,7 @@ for _, id in ipairs(ids) do
   if a_records == '1' then
     local flat = redis.pcall('HGETALL', PREFIX .. 'sch:' .. id)
     if flat.err then
-      lines[#lines + 1] = 'BROKEN ' .. flat.err
+      lines[#lines + 1] = 'BROKEN ' .. reason(flat)
     else
       for i = 1, #flat do
         reply[#reply + 1] = flat[i]

@@ -62,8 +62,15 @@ local function reserve_versions(count)
   return first
 end
 
+-- What went wrong, on one line. (Where an error is a table depends on the server.)
+local function reason(fault)
+  local text = tostring(type(fault) == 'table' and fault.err or fault)
+  return (string.gsub(text, '[\r\n]+', ' '))
+end
+
+-- A log that cannot be written must not come between an event and the schedule's removal.
 local function log(what, id, version, note)
-  redis.call('XADD', k_log, 'MAXLEN', '~', LOG_ENTRIES, '*',
+  redis.pcall('XADD', k_log, 'MAXLEN', '~', LOG_ENTRIES, '*',
     'what', what, 'id', id, 'version', version, 'at_ms', int(now_ms), 'note', note or '')
 end
 
@@ -138,9 +145,9 @@ local function emit(stream, event_id, event_type, tenant, key, owner, at, n, ver
     'id', event_id, 'type', event_type, 'key', key, 'tenant', tenant, 'owner', owner, 'at', at, 'fired_ms', int(now_ms),
     'n', n, 'version', version, 'missed', missed, 'payload', payload, 'content_type', CONTENT[content],
     'correlation', correlation or '{}')
-  if type(entry) == 'table' then error('stream ' .. stream .. ': ' .. entry.err, 0) end
+  if type(entry) == 'table' then error('stream ' .. stream .. ': ' .. reason(entry), 0) end
   if not streams_seen[stream] then
     streams_seen[stream] = true
-    redis.call('ZADD', k_streams, 'NX', int(now_ms), stream)
+    redis.pcall('ZADD', k_streams, 'NX', int(now_ms), stream) -- the event is out: nothing may fail from here on
   end
 end

@@ -25,7 +25,7 @@ for a = first_item_arg, #ARGV, 7 do
   local fine, why = pcall(emit, ARGV[a + 2], event_id, ARGV[a + 4], a_tenant, ARGV[a], ARGV[a + 1], int(now_ms),
     '0', text, '0', ARGV[a + 6], ARGV[a + 3], ARGV[a + 5])
   lines[#lines + 1] = fine and 'PUBLISHED ' .. text .. ' ' .. event_id
-    or 'BROKEN ' .. (type(why) == 'table' and why.err or tostring(why))
+    or 'BROKEN ' .. reason(why)
 end
 
 return remember({table.concat(lines, '\n')})

@@ -21,7 +21,7 @@ for k = first_item_key, #KEYS do
   else
     local flat = redis.pcall('HGETALL', KEYS[k])
     if flat.err then
-      lines[#lines + 1] = 'BROKEN ' .. flat.err
+      lines[#lines + 1] = 'BROKEN ' .. reason(flat)
     else
       for i = 1, #flat do
         reply[#reply + 1] = flat[i]

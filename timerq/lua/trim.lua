@@ -25,8 +25,8 @@ local key = PREFIX .. 's:' .. stream
 local groups = redis.pcall('XINFO', 'GROUPS', key)
 if groups.err then
   redis.call('ZADD', k_streams, int(now_ms), stream)
-  if string.find(groups.err, 'no such key') then return {head_line .. '\nTRIMMED 0 0', stream} end
-  return {head_line .. '\nBROKEN ' .. groups.err, stream}
+  if string.find(reason(groups), 'no such key') then return {head_line .. '\nTRIMMED 0 0', stream} end
+  return {head_line .. '\nBROKEN ' .. reason(groups), stream}
 end
 
 local time = redis.call('TIME')

@@ -86,7 +86,7 @@ end
 
 local function upsert(record, id, own, floor, once, when, options, from, to)
   local old = redis.pcall('HGET', record, 's')
-  if type(old) == 'table' then return 'BROKEN ' .. old.err end
+  if type(old) == 'table' then return 'BROKEN ' .. reason(old) end
   local state, version, at
   if old then
     state, version, at = parse_state(old)
@@ -179,7 +179,7 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
     if redis.call('HLEN', record) ~= (to - from + 3) / 2 + (first and 1 or 0) then
       drop_stale_fields(record, from, to, first, totals)
     end
-    if state == 'h' then redis.call('ZREM', k_held, id) end
+    if state == 'h' or state == 'c' then redis.call('ZREM', k_held, id) end
     log('replaced', id, new_version, version)
     line = 'REPLACED ' .. new_version .. ' ' .. due_text .. ' ' .. new_state .. ' ' .. version .. ' ' .. at
   else
