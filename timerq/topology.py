@@ -51,12 +51,12 @@ class Target:
 
 def parse_url(url: str) -> Target:
     """Raises `InvalidSchedule` naming ``url`` for one that cannot be understood; a password never shows up in it."""
+    want = _WANT_URL
     try:
         parts = urlsplit(url)
-        shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
         scheme, _, kind = parts.scheme.partition("+")
         if kind == "" and scheme in ("redis", "rediss", "unix"):
-            redis.connection.parse_url(url)
+            _check_options(url)
             return Target("standalone", url)
         if kind == "cluster" and scheme in ("redis", "rediss"):
             plain = urlunsplit(parts._replace(scheme=scheme))
@@ -66,9 +66,28 @@ def parse_url(url: str) -> Target:
             return _parse_sentinel(parts, scheme == "rediss")
         if scheme == "embedded" and kind == "":
             return Target("embedded", unquote(parts.path))
-    except (ValueError, AttributeError):
-        shown = "a URL that cannot be parsed"
-    raise InvalidSchedule("url", shown, _WANT_URL)
+    except TypeError as error:
+        want = f"want only options that redis-py and timerq know behind the ? ({error})"
+    except (ValueError, AttributeError, redis.RedisError):
+        pass
+    raise InvalidSchedule("url", redact(url), want)
+
+
+def _check_options(url: str) -> None:
+    """Raises TypeError for an option of a URL that no connection takes, or that would change what replies look like."""
+    pool = redis.ConnectionPool.from_url(url)
+    if pool.connection_kwargs.get("decode_responses"):
+        raise TypeError("decode_responses cannot be: payloads are bytes")
+    pool.make_connection()  # it connects to nothing yet
+
+
+def redact(url: str) -> str:
+    """A URL as it may be shown: without user, password and options. What cannot be told from them is left out too."""
+    before, at, after = url.rpartition("@")
+    if not at:
+        return url.partition("?")[0]
+    scheme = url.partition("://")[0] + "://" if "://" in url else ""
+    return scheme + ("…" if "?" in before else "…@" + after.partition("?")[0])
 
 
 def _parse_sentinel(parts: Any, tls: bool) -> Target:
