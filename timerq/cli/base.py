@@ -13,6 +13,7 @@ import click
 from timerq.client import TimerQueue
 from timerq.errors import ContractBroken, DurabilityUnavailable, QueueUnavailable, TimerqError
 from timerq.settings import Settings
+from timerq.topology import redact
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -89,15 +90,6 @@ class Unavailable(Failure):
     """Redis is away or refuses."""
 
     exit_code = UNAVAILABLE
-
-
-def redact(url: str) -> str:
-    """A URL as it may be shown: without user, password and options. What cannot be told apart is left out too."""
-    before, at, after = url.rpartition("@")
-    scheme = url.partition("://")[0] + "://" if "://" in url else ""
-    if not at:
-        return url.partition("?")[0]
-    return scheme + ("…" if "?" in before else "…@" + after.partition("?")[0])
 
 
 def failure_of(error: Exception, target: Target) -> Failure:

@@ -10,6 +10,7 @@ import click
 from timerq.cli import show
 from timerq.cli.arm import event_of, event_options
 from timerq.cli.base import (
+    BadInput,
     Failure,
     NotFound,
     QueueCommand,
@@ -107,7 +108,7 @@ def _ask(count: int, prefix: str | None, owner: str | None) -> None:
     if owner is not None:
         what += f" of owner {show.clean(owner)!r}"
     if not sys.stdin.isatty():
-        raise click.UsageError(f"this would cancel {what}, and there is no terminal to ask on: add --yes")
+        raise BadInput(f"this would cancel {what}, and there is no terminal to ask on: add --yes")
     if not click.confirm(f"Cancel {what}?", err=True):
         raise Failure("nothing was cancelled")
 

@@ -38,7 +38,7 @@ def get(target: Target, /, key: str, owner: str | None, as_json: bool) -> None:
     if schedule is None:
         raise NotFound(
             f"{show.name_of(key, owner)}: nothing waits under this key",
-            "See what does with: timerq list --prefix …",
+            "If it belongs to an owner, name that with --owner. See what waits with: timerq list",
         )
     if as_json:
         show.say_json(show.schedule_words(schedule))

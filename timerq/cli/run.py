@@ -15,10 +15,11 @@ from types import FrameType
 import click
 
 from timerq.cli import show
-from timerq.cli.base import QueueCommand, Target, Unavailable, json_option, pass_target, redact
+from timerq.cli.base import QueueCommand, Target, Unavailable, json_option, pass_target
 from timerq.cli.values import duration, number
 from timerq.client import TimerQueue
 from timerq.embedded import EmbeddedRedis
+from timerq.topology import redact
 
 DEV_PORT = 6379
 _LOOK_AT_REDIS_S = 1.0
