@@ -16,7 +16,7 @@ from timerq.clock import Clock, ask_redis
 from timerq.commands import cancel as cancelling
 from timerq.commands import edit, read
 from timerq.commands import upsert as upserting
-from timerq.commands.command import Durability, Item, Later, Namespace, Scope, gather, many
+from timerq.commands.command import Durability, Item, Later, Namespace, Scope, Steps, gather, many
 from timerq.commands.durable import parse_durable
 from timerq.commands.namespace import open_namespace, reopen_namespace
 from timerq.commands.queue import CallQueue
@@ -326,6 +326,10 @@ class AsyncTimerQueue:
     async def stats(self) -> Stats:
         """Numbers of the tenant's schedules, and counters of the whole namespace."""
         return await self._link.run(read.stats(await self._open()))
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Drives a verb of `timerq.commands` that has no method here, and returns its result."""
+        return await self._link.run(steps)
 
     @property
     def namespace(self) -> Namespace | None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from timerq.clock import Clock, ask_redis
 from timerq.commands import cancel as cancelling
 from timerq.commands import edit, read
 from timerq.commands import upsert as upserting
-from timerq.commands.command import Namespace, Scope, many, one
+from timerq.commands.command import Namespace, Scope, Steps, many, one
 from timerq.commands.durable import parse_durable
 from timerq.commands.namespace import open_namespace, reopen_namespace
 from timerq.commands.upsert import Mode, Upsert, Upserted, UpsertView
@@ -22,6 +22,8 @@ from timerq.link import Link
 from timerq.model import Change, Event, Outcome, Page, Schedule, Stats, check_plain_name
 from timerq.settings import DEFAULT_MAX_PAYLOAD_BYTES
 from timerq.timing import Duration, Instant
+
+T = TypeVar("T")
 
 Handles = list["Handle | TimerqError"]
 Changes = list[Change | TimerqError]
@@ -312,6 +314,10 @@ class TimerQueue:
     def stats(self) -> Stats:
         """Numbers of the tenant's schedules, and counters of the whole namespace."""
         return self._link.run(read.stats(self._open()))
+
+    def run(self, steps: Steps[T]) -> T:
+        """Drives a verb of `timerq.commands` that has no method here, and returns its result."""
+        return self._link.run(steps)
 
     @property
     def namespace(self) -> Namespace | None:

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from timerq import keys
-from timerq.commands.command import MAX_ITEMS, NAMESPACE, Command, Namespace, Reply, command, read_lines
+from timerq.commands.command import (
+    MAX_ITEMS,
+    NAMESPACE,
+    Command,
+    Namespace,
+    Reply,
+    Steps,
+    command,
+    read_lines,
+)
 from timerq.commands.record import take
 from timerq.lua import Word
 
@@ -86,6 +95,19 @@ def read_fired(reply: Reply) -> Fired:
     return Fired(
         now_us, int(published), int(held), int(dropped), None if wait_us == "-" else int(wait_us), handovers
     )
+
+
+def fire_all(namespace: Namespace) -> Steps[tuple[int, int]]:
+    """Fires everything that is due, partition by partition; returns how many were published and how many held."""
+    published = held = 0
+    for partition in range(namespace.partitions):
+        wait_us: int | None = 0
+        while wait_us == 0:
+            (fired,) = yield [fire(namespace, partition)]
+            published += fired.published
+            held += fired.held
+            wait_us = fired.wait_us
+    return published, held
 
 
 def advance(namespace: Namespace, partition: int, steps: Sequence[Advance]) -> Command[list[str]]:
