@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from timerq import TimerQueue
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -58,7 +60,7 @@ def test_examples_run(page, redis_url, redis_client, monkeypatch, capsys):
                 if words and words[0] == "redis-cli":
                     assert redis_client.execute_command(*words[1:]), line
     for value in variables.values():
-        if hasattr(value, "close") and hasattr(value, "upsert"):
+        if isinstance(value, TimerQueue):
             value.close()
 
 
