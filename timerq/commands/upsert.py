@@ -94,6 +94,7 @@ class Upserted:
         "_tenant",
         "_upsert",
         "at_ms",
+        "counts",
         "durable",
         "outcome",
         "replaced_at_ms",
@@ -111,8 +112,6 @@ class Upserted:
         at_ms: int | None,
         state: State | None,
         durable: str,
-        replaced_version: int | None = None,
-        replaced_at_ms: int | None = None,
         schedule: Schedule | None = None,
     ) -> None:
         self._upsert = upsert
@@ -123,8 +122,9 @@ class Upserted:
         self.at_ms = at_ms
         self.state = state
         self.durable = durable
-        self.replaced_version = replaced_version
-        self.replaced_at_ms = replaced_at_ms
+        self.replaced_version: int | None = None
+        self.replaced_at_ms: int | None = None
+        self.counts = (0, 0, 0)  # n, fired_total, missed_total
 
     @property
     def key(self) -> str:
@@ -144,6 +144,7 @@ class Upserted:
             timing = _timing_of(wanted)
             if timing.kind == "once":
                 timing = Timing("once", at_ms=self.at_ms)
+            n, fired_total, missed_total = self.counts
             self._schedule = Schedule(
                 key=wanted.key,
                 event=wanted.event,
@@ -153,6 +154,9 @@ class Upserted:
                 state=self.state,
                 owner=wanted.owner,
                 tenant=self._tenant,
+                n=n,
+                fired_total=fired_total,
+                missed_total=missed_total,
             )
         return self._schedule
 
@@ -364,26 +368,16 @@ _WANT = {
 def _reader(scope: Scope, wanted: Upsert, id: bytes) -> Callable[[list[str], Iterator[bytes], str], Upserted]:
     def read(words: list[str], rest: Iterator[bytes], durable: str) -> Upserted:
         status = words[0]
-        if status == "CREATED":
-            return Upserted(
-                wanted, scope.tenant, Outcome.CREATED, int(words[1]), int(words[2]), STATES[words[3]], durable
-            )
-        if status == "REPLACED":
-            return Upserted(
-                wanted,
-                scope.tenant,
-                Outcome.REPLACED,
-                int(words[1]),
-                int(words[2]),
-                STATES[words[3]],
-                durable,
-                int(words[4]),
-                int(words[5]),
-            )
-        if status in ("UNCHANGED", "DUPLICATE"):
-            return Upserted(
+        if status in ("CREATED", "REPLACED", "UNCHANGED", "DUPLICATE"):
+            result = Upserted(
                 wanted, scope.tenant, Outcome(status), int(words[1]), int(words[2]), STATES[words[3]], durable
             )
+            if status == "REPLACED":
+                result.replaced_version, result.replaced_at_ms = int(words[4]), int(words[5])
+                result.counts = (0, int(words[6]), int(words[7]))
+            elif status == "UNCHANGED":
+                result.counts = (int(words[4]), int(words[5]), int(words[6]))
+            return result
         if status == "KEPT":
             stored = decode(id, take(words[4], rest))
             return Upserted(

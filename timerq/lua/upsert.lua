@@ -21,8 +21,8 @@
 --
 -- RETURN a line an item; behind the text, for each KEPT one, its record's fields and values:
 --   CREATED version at state
---   REPLACED version at state old_version old_at
---   UNCHANGED version at state
+--   REPLACED version at state old_version old_at fired missed
+--   UNCHANGED version at state n fired missed
 --   KEPT version at state how_many
 --   DUPLICATE version at state
 --   VERSION_MISMATCH version
@@ -87,9 +87,9 @@ end
 local function upsert(record, id, own, floor, once, when, options, from, to)
   local old = redis.pcall('HGET', record, 's')
   if type(old) == 'table' then return 'BROKEN ' .. reason(old) end
-  local state, version, at
+  local state, version, at, n, _
   if old then
-    state, version, at = parse_state(old)
+    state, version, at, _, n = parse_state(old)
     if not state then state, version, at = 'h', '0', '0' end -- unreadable: this upsert is its cure
   end
 
@@ -147,7 +147,7 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
         due_at[id] = want == 'a' and at
         log(want == 'p' and 'paused' or 'resumed', id, version)
       end
-      return 'UNCHANGED ' .. version .. ' ' .. at .. ' ' .. want
+      return 'UNCHANGED ' .. version .. ' ' .. at .. ' ' .. want .. ' ' .. n .. ' ' .. (redis.call('HGET', record, 't') or '0 0')
     end
   elseif options ~= '' then
     if old and (mode == 'earliest' or mode == 'latest') then
@@ -181,7 +181,8 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
     end
     if state == 'h' or state == 'c' then redis.call('ZREM', k_held, id) end
     log('replaced', id, new_version, version)
-    line = 'REPLACED ' .. new_version .. ' ' .. due_text .. ' ' .. new_state .. ' ' .. version .. ' ' .. at
+    line = 'REPLACED ' .. new_version .. ' ' .. due_text .. ' ' .. new_state .. ' ' .. version .. ' ' .. at .. ' '
+      .. (totals and redis.call('HGET', record, 't') or '0 0')
   else
     indexed[#indexed + 1] = id
     if own then redis.call('ZADD', own, 0, id) end
