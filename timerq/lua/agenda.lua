@@ -13,6 +13,17 @@
 -- RETURN a line an id; behind the text, each id:
 --   ID score
 
+-- Whether a comes behind b by their bytes, as in the sorted set. (Lua's own < goes by the server's locale.)
+local function behind(a, b)
+  local i = 1
+  while true do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if not x then return false end
+    if not y or x ~= y then return not y or x > y end
+    i = i + 1
+  end
+end
+
 local first = redis.call('ZCOUNT', k_due, '-inf', '(' .. a_from)
 if a_after ~= '' then
   -- Ids of one score are sorted by their bytes: halve the ranks until the first one behind `after` is found. An offset
@@ -20,7 +31,7 @@ if a_after ~= '' then
   local low, high = first, redis.call('ZCOUNT', k_due, '-inf', a_from)
   while low < high do
     local middle = math.floor((low + high) / 2)
-    if redis.call('ZRANGE', k_due, middle, middle)[1] <= a_after then low = middle + 1 else high = middle end
+    if behind(redis.call('ZRANGE', k_due, middle, middle)[1], a_after) then high = middle else low = middle + 1 end
   end
   first = low
 end
