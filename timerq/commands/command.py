@@ -213,6 +213,8 @@ def gather(scope: Scope, items: Sequence[Item[Any]], durable: Durability | None 
         item_args += item.args
     own_args: dict[str, Word] = {"tenant": scope.tenant_bytes}
     own_keys: dict[str, Word] = {}
+    if first.script == "upsert":
+        own_args["items"] = len(items)
     if first.script != "publish":
         own_keys["due"] = keys.due(tag, scope.tenant_bytes)
 

@@ -14,6 +14,7 @@
 -- ARGV now_ms  ms     – the manual clock's time, else empty
 -- ARGV seq     number – this request's number in its session
 -- ARGV tenant  text
+-- ARGV items   number – how many there are
 -- ARGV item*          – each item's: when (@instant or +delay, ms), options, how many arguments follow, field value …
 --
 -- options: empty, or eleven words, - for none:
@@ -33,23 +34,23 @@
 
 local MAX_MS = 253402300799999
 
+local call, byte, sub = redis.call, string.byte, string.sub
 local before = earliest()
 local reply = {''}
 local lines = {head_line}
 local kept_bytes = 0
-local due_at = {} -- id -> score, or false for "in no due set"
-local indexed = {}
+local scored, scores = {}, 0 -- score, id … of those to look at; where an id comes twice, the last one counts
+local unscored = {} -- ids of those to look at no more
+local indexed, indexes = {}, 0
 local prefix = #PREFIX + 5
+local version_number = reserve_versions(tonumber(a_items)) - 1
+local ceil_now_ms = math.ceil(now_us / 1000)
 
-local items = 0
-do -- how many versions this call may need
-  local a = first_item_arg
-  while a <= #ARGV do
-    items = items + 1
-    a = a + 3 + tonumber(ARGV[a + 2])
-  end
+local function arm(id, at)
+  scored[scores + 1], scored[scores + 2] = at, id
+  scores = scores + 2
+  if next(unscored) then unscored[id] = nil end
 end
-local version_number = reserve_versions(items) - 1
 
 local function same_definition(record, from, to)
   local flat = redis.call('HGETALL', record)
@@ -86,7 +87,7 @@ end
 
 local function upsert(record, id, own, floor, once, when, options, from, to)
   local old = redis.pcall('HGET', record, 's')
-  if type(old) == 'table' then return 'BROKEN ' .. reason(old) end
+  if old and type(old) == 'table' then return 'BROKEN ' .. reason(old) end
   local state, version, at, n, _
   if old then
     state, version, at, _, n = parse_state(old)
@@ -113,15 +114,13 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
   end
 
   local definition = ARGV[from + 1]
-  local kind = string.sub(definition, 1, 1)
-  local due
-  if string.byte(when) == 64 then -- @
-    due = tonumber(string.sub(when, 2))
-  else
-    local delay = tonumber(string.sub(when, 2))
-    -- rounded up: a delay that starts within a millisecond must not end early
-    due = delay == 0 and now_ms or math.ceil(now_us / 1000) + delay
+  local kind = sub(definition, 1, 1)
+  local due_text = sub(when, 2)
+  local due = tonumber(due_text)
+  if byte(when) ~= 64 then -- not @: a delay, rounded up: one that starts within a millisecond must not end early
+    due = due == 0 and now_ms or ceil_now_ms + due
     if due > MAX_MS then return 'INVALID delay' end
+    due_text = int(due)
   end
 
   local first
@@ -132,6 +131,7 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
     if kind == 'e' and due < now_ms then -- a start in the past gives the grid, not a debt
       local every = tonumber(string.match(definition, '^e(%d+)'))
       due = due + math.ceil((now_ms - due) / every) * every
+      due_text = int(due)
     end
     if options ~= '' then
       if ending ~= '-' and due > tonumber(ending) then return 'INVALID until' end
@@ -144,7 +144,7 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
       if paused == '1' then want = 'p' elseif paused == '0' and state == 'p' then want = 'a' end
       if want ~= state then
         redis.call('HSET', record, 's', want .. string.sub(old, 2))
-        due_at[id] = want == 'a' and at
+        if want == 'a' then arm(id, at) else unscored[id] = true end
         log(want == 'p' and 'paused' or 'resumed', id, version)
       end
       return 'UNCHANGED ' .. version .. ' ' .. at .. ' ' .. want .. ' ' .. n .. ' ' .. (redis.call('HGET', record, 't') or '0 0')
@@ -160,6 +160,7 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
         first = tonumber(redis.call('HGET', record, 'f') or math.floor(tonumber(version) / 1000))
       end
       due = math.min(due, first + tonumber(max_wait))
+      due_text = int(due)
     end
     if old and ((mode == 'earliest' and due >= tonumber(at)) or (mode == 'latest' and due <= tonumber(at))) then
       return keep(record, version, at, state)
@@ -169,82 +170,63 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
   local new_state = 'a'
   if paused == '1' or (state == 'p' and paused ~= '0') then new_state = 'p' end
   version_number = version_number + 1
-  local new_version, due_text = int(version_number), int(due)
-  redis.call('HSET', record, 's', state_text(new_state, new_version, due_text, following or '-', 0), unpack(ARGV, from, to))
-  if first then redis.call('HSET', record, 'f', int(first)) end
-  due_at[id] = new_state == 'a' and due_text
+  local new_version = int(version_number)
+  call('HSET', record, 's', new_state .. ' ' .. new_version .. ' ' .. due_text .. ' ' .. (following or '-') .. ' 0',
+    unpack(ARGV, from, to))
+  if first then call('HSET', record, 'f', int(first)) end
+  if new_state == 'a' then arm(id, due_text) else unscored[id] = true end
 
-  local line
-  if old then
-    if redis.call('HLEN', record) ~= (to - from + 3) / 2 + (first and 1 or 0) then
-      drop_stale_fields(record, from, to, first, totals)
-    end
-    if state == 'h' or state == 'c' then redis.call('ZREM', k_held, id) end
-    log('replaced', id, new_version, version)
-    line = 'REPLACED ' .. new_version .. ' ' .. due_text .. ' ' .. new_state .. ' ' .. version .. ' ' .. at .. ' '
-      .. (totals and redis.call('HGET', record, 't') or '0 0')
-  else
-    indexed[#indexed + 1] = id
-    if own then redis.call('ZADD', own, 0, id) end
-    line = 'CREATED ' .. new_version .. ' ' .. due_text .. ' ' .. new_state
+  if not old then
+    indexed[indexes + 1], indexed[indexes + 2] = 0, id
+    indexes = indexes + 2
+    if own then call('ZADD', own, 0, id) end
+    return 'CREATED ' .. new_version .. ' ' .. due_text .. ' ' .. new_state
   end
-  return line
+  if call('HLEN', record) ~= (to - from + 3) / 2 + (first and 1 or 0) then
+    drop_stale_fields(record, from, to, first, totals)
+  end
+  if state == 'h' or state == 'c' then call('ZREM', k_held, id) end
+  log('replaced', id, new_version, version)
+  return 'REPLACED ' .. new_version .. ' ' .. due_text .. ' ' .. new_state .. ' ' .. version .. ' ' .. at .. ' '
+    .. (totals and call('HGET', record, 't') or '0 0')
 end
 
 local k, a = first_item_key, first_item_arg
-local order = {}
-while a <= #ARGV do
+for i = 2, tonumber(a_items) + 1 do
   local record, options = KEYS[k], ARGV[a + 1]
-  local id = string.sub(record, prefix)
-  local own, floor, once
-  if string.byte(id, -1) ~= 0 then
+  local id = sub(record, prefix)
+  local own, floor, once, digest
+  if byte(id, -1) ~= 0 then
     own, floor = KEYS[k + 1], KEYS[k + 2]
     k = k + 2
   end
-  local digest = options ~= '' and string.match(options, '(%S+)$')
-  if digest and digest ~= '-' then
-    once = KEYS[k + 1]
-    k = k + 1
-  end
-  local count = tonumber(ARGV[a + 2])
-  local line
-  if kept_bytes > BYTES then
-    line = 'LATER'
-  else
-    order[#order + 1] = id
-    line = upsert(record, id, own, floor, once, ARGV[a], options, a + 3, a + 2 + count)
-    local word, answer = string.match(line, '^(%u+) (%d+ %d+ %l)')
-    if once and answer and word ~= 'DUPLICATE' then
-      redis.call('HSET', once, 'digest', digest, 'answer', answer)
-      redis.call('PEXPIRE', once, meta[6])
+  if options ~= '' then
+    digest = string.match(options, '(%S+)$')
+    if digest ~= '-' then
+      once = KEYS[k + 1]
+      k = k + 1
     end
   end
-  lines[#lines + 1] = line
+  local last = a + 2 + ARGV[a + 2]
+  if kept_bytes > BYTES then
+    lines[i] = 'LATER'
+  else
+    lines[i] = upsert(record, id, own, floor, once, ARGV[a], options, a + 3, last)
+    if once then
+      local word, answer = string.match(lines[i], '^(%u+) (%d+ %d+ %l)')
+      if answer and word ~= 'DUPLICATE' then
+        call('HSET', once, 'digest', digest, 'answer', answer)
+        call('PEXPIRE', once, meta[6])
+      end
+    end
+  end
   k = k + 1
-  a = a + 3 + count
+  a = last + 1
 end
 
-local scored, unscored = {}, {}
-for _, id in ipairs(order) do
-  local score = due_at[id]
-  if score then
-    scored[#scored + 1] = score
-    scored[#scored + 1] = id
-  elseif score == false then
-    unscored[#unscored + 1] = id
-  end
-  due_at[id] = nil
-end
-if #scored > 0 then redis.call('ZADD', k_due, unpack(scored)) end
-if #unscored > 0 then redis.call('ZREM', k_due, unpack(unscored)) end
-if #indexed > 0 then
-  local members = {}
-  for i, id in ipairs(indexed) do
-    members[2 * i - 1] = 0
-    members[2 * i] = id
-  end
-  redis.call('ZADD', k_keys, unpack(members))
-end
+if scores > 0 then call('ZADD', k_due, unpack(scored)) end
+for id in pairs(unscored) do call('ZREM', k_due, id) end
+if indexes > 0 then call('ZADD', k_keys, unpack(indexed)) end
 settle(a_tenant, k_due)
 wake_if_earlier(before)
 reply[1] = table.concat(lines, '\n')
