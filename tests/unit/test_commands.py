@@ -557,8 +557,8 @@ def test_an_item_reads_its_line_and_what_stands_behind_it() -> None:
     ("line", "rest", "outcome", "version", "at_ms", "state"),
     [
         ("CREATED 5 10 a", [], "CREATED", 5, 10, "armed"),
-        ("REPLACED 5 10 p 4 9", [], "REPLACED", 5, 10, "paused"),
-        ("UNCHANGED 5 10 c", [], "UNCHANGED", 5, 10, "claimed"),
+        ("REPLACED 5 10 p 4 9 0 0", [], "REPLACED", 5, 10, "paused"),
+        ("UNCHANGED 5 10 c 0 0 0", [], "UNCHANGED", 5, 10, "claimed"),
         ("DUPLICATE 5 10 h", [], "DUPLICATE", 5, 10, "held"),
         ("VERSION_MISMATCH 0", [], "VERSION_MISMATCH", 0, None, None),
         ("OWNER_GONE 7", [], "OWNER_GONE", 7, None, None),
