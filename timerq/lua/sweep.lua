@@ -27,10 +27,12 @@ local cancelled = 0
 
 for _, id in ipairs(ids) do
   local record = PREFIX .. 'sch:' .. id
-  -- an error here (a slot on the move) must not pass for "no record": it ends the script, and the sweep is asked again
-  local old = redis.call('HGET', record, 's')
-  local _, version, _, _, n = parse_state(old or '')
-  if not version or tonumber(version) <= tonumber(ceiling) then
+  local old = redis.pcall('HGET', record, 's')
+  local foreign = old and type(old) == 'table'
+  -- any other error (a slot on the move) must not pass for "no record": it ends the script, and the sweep is asked again
+  if foreign and not string.find(reason(old), 'WRONGTYPE') then error(reason(old), 0) end
+  local _, version, _, _, n = parse_state(not foreign and old or '')
+  if not foreign and (not version or tonumber(version) <= tonumber(ceiling)) then
     if n and n ~= '0' then
       redis.call('SET', PREFIX .. 'floor:' .. id, version, 'PX', int(2 * tonumber(meta[6])))
     end

@@ -155,14 +155,14 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
     end
     if max_wait ~= '-' then
       first = now_ms
-      if old then
+      if version and version ~= '0' then
         -- one armed without max_wait: its version tells when
         first = tonumber(redis.call('HGET', record, 'f') or math.floor(tonumber(version) / 1000))
       end
       due = math.min(due, first + tonumber(max_wait))
       due_text = int(due)
     end
-    if old and ((mode == 'earliest' and due >= tonumber(at)) or (mode == 'latest' and due <= tonumber(at))) then
+    if version and version ~= '0' and ((mode == 'earliest' and due >= tonumber(at)) or (mode == 'latest' and due <= tonumber(at))) then
       return keep(record, version, at, state)
     end
   end
