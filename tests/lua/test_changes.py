@@ -1,0 +1,250 @@
+"""cancel.lua, sweep.lua, edit.lua, publish.lua: taking out, pausing, publishing by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.lua.test_upsert import STATES, bring
+from tests.support.partition import EVENT, NOW, Partition
+from timerq import Event, Upsert
+from timerq.commands import cancel, edit, upsert
+from timerq.commands.command import many
+
+
+def floors(partition: Partition) -> dict[str, int]:
+    front = partition.key("floor:")
+    return {
+        key[len(front) :].decode(): int(partition.client.get(key))
+        for key in partition.client.keys(front + b"*")
+    }
+
+
+def fill(partition: Partition, keys: list[str], **words: Any) -> None:
+    items = [Upsert(key, EVENT, delay=100, **words) for key in keys]
+    partition.run(many(partition.scope, lambda thing: upsert.item(partition.scope, thing), items))
+
+
+# ------------------------------------------------------------------------------------------------ cancel
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_cancel_leaves_nothing_of_a_schedule(partition: Partition, state: str) -> None:
+    version = bring(partition, state)
+    assert partition.cancel(if_version=version + 1).outcome == "VERSION_MISMATCH"
+    change = partition.cancel(if_version=version)
+    assert (change.outcome, change.version) == ("CANCELLED", version)
+    left = [key for key in partition.client.keys(partition.key("*")) if b":s:" not in key]
+    names = {key[len(partition.tag) + 1 :].split(b":")[0] for key in left}
+    assert names <= {b"meta", b"req", b"log", b"wake", b"streams"}
+    partition.now += 100_000
+    assert partition.fire().published == 0
+
+
+def test_a_cancel_of_nothing_leaves_a_floor_by_which_what_is_on_the_stream_is_known(
+    partition: Partition,
+) -> None:
+    fired = partition.upsert(delay=0, owner="o").version
+    partition.fire()
+    assert partition.cancel(owner="o").outcome == "NOT_PENDING"
+    assert floors(partition)["acme\0k\0o"] >= fired
+    assert partition.client.pttl(partition.key("floor:acme\0k\0o")) > 2 * 86_390_000
+    assert partition.upsert(delay=0, owner="o").version > floors(partition)["acme\0k\0o"]
+    assert partition.cancel("none", if_version=0).outcome == "NOT_PENDING"
+    assert partition.cancel("other", if_version=5).outcome == "VERSION_MISMATCH"
+    assert set(floors(partition)) == {"acme\0k\0o", "acme\0none\0"}
+
+
+def test_a_cancel_of_one_that_has_fired_before_leaves_a_floor_of_its_version(partition: Partition) -> None:
+    version = partition.upsert(every=10).version
+    partition.upsert("never", every=10)
+    partition.now += 9
+    partition.cancel("never")
+    partition.now += 1
+    partition.fire()
+    partition.cancel()
+    assert floors(partition) == {"acme\0k\0": version}
+
+
+# ------------------------------------------------------------------------------------------------ sweep
+
+
+def sweep(partition: Partition, prefix: str = "", owner: str | None = None) -> int:
+    cancelled: int = partition.run(cancel.sweep(partition.scope, prefix, owner))
+    return cancelled
+
+
+@pytest.mark.parametrize("count", [0, 1, 199, 200, 201, 450])
+def test_a_sweep_takes_all_in_bounded_pieces(partition: Partition, count: int) -> None:
+    fill(partition, [f"a{i}" for i in range(count)], owner="o")
+    fill(partition, ["a", "b1"], owner="p")
+    before = partition.seq
+    assert sweep(partition, "a", "o") == count
+    assert partition.seq - before == count // 200 + 1
+    assert partition.client.zcard(partition.key("keys")) == 2
+    partition.check()
+    assert sweep(partition) == 2
+    partition.check()
+
+
+def test_what_is_armed_after_a_sweep_began_stays(partition: Partition) -> None:
+    fill(partition, [f"a{i:03}" for i in range(400)])
+    steps = cancel.sweep(partition.scope, "a", None)
+    commands = next(steps)
+    answers = [partition.ask(command) for command in commands]
+    fill(partition, ["a000", "a399", "a999"])  # one already swept, one not yet, one new
+    (command,) = steps.send(answers)
+    (command,) = steps.send([partition.ask(command)])
+    last = partition.ask(command)
+    with pytest.raises(StopIteration) as done:
+        steps.send([last])
+    assert done.value.value == 399
+    assert sorted(id.split(b"\0")[1] for id in partition.client.zrange(partition.key("keys"), 0, -1)) == [
+        b"a000", b"a399", b"a999",
+    ]  # fmt: skip
+    partition.check()
+
+
+def test_a_sweep_removes_what_cannot_be_read_and_leaves_what_is_no_record(partition: Partition) -> None:
+    fill(partition, ["a", "bad", "gone", "z", "foreign"])
+    partition.client.hset(partition.record_key("bad"), "s", "rubbish")
+    partition.client.delete(partition.record_key("gone"), partition.record_key("foreign"))
+    partition.client.rpush(partition.record_key("foreign"), "not a record")
+    assert sweep(partition) == 2
+    assert partition.client.zrange(partition.key("keys"), 0, -1) == [b"acme\0foreign\0"]
+    assert sweep(partition) == 0
+
+
+def test_a_sweep_leaves_floors_for_what_has_fired_before(partition: Partition) -> None:
+    version = partition.upsert(every=10).version
+    fill(partition, ["other"])
+    partition.now += 10
+    partition.fire()
+    assert sweep(partition) == 2
+    assert floors(partition) == {"acme\0k\0": version}
+
+
+def test_a_prefix_is_a_prefix_and_a_tenant_a_wall(partition: Partition) -> None:
+    fill(partition, ["a*", "ab", "a", "b"])
+    partition.upsert("a*", delay=5, scope=partition.of("other"))
+    assert sweep(partition, "a*") == 1
+    assert sweep(partition, "a") == 2
+    assert sweep(partition, "\u00e9") == 0
+    assert sweep(partition) == 1
+    assert partition.client.zcard(partition.key("keys")) == 1
+
+
+# ------------------------------------------------------------------------------------------------ pause and resume
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_paused_one_does_not_fire_until_it_is_resumed(partition: Partition, state: str) -> None:
+    version = bring(partition, state)
+    assert partition.edit("pause", if_version=version).outcome == (
+        "UNCHANGED" if state == "paused" else "PAUSED"
+    )
+    partition.check()
+    partition.now += 100_000
+    assert (partition.fire().published, partition.fire().wait_us) == (0, None)
+    resumed = partition.edit("resume", if_version=version)
+    assert (resumed.outcome, resumed.version) == ("RESUMED", version)
+    assert partition.edit("resume").outcome == "UNCHANGED"
+    partition.check()
+    fired = partition.fire()
+    if state == "claimed":
+        assert [handover.word for handover in fired.handovers] == ["claimed"]
+    else:
+        assert fired.published + fired.held == 1
+
+
+def test_an_overdue_interval_folds_what_its_pause_has_missed(partition: Partition) -> None:
+    partition.upsert(every=10)
+    partition.edit("pause")
+    partition.now += 1005
+    partition.edit("resume")
+    partition.fire()
+    (event,) = partition.events()
+    assert (event["at"], event["missed"]) == (str(NOW + 10), "99")
+
+
+def test_a_resume_that_makes_an_earlier_head_wakes_the_sleepers(partition: Partition) -> None:
+    partition.upsert(delay=10, paused=True)
+    assert not partition.client.exists(partition.key("wake"))
+    partition.edit("resume")
+    assert partition.client.xlen(partition.key("wake")) == 1
+
+
+# ------------------------------------------------------------------------------------------------ trigger
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_trigger_publishes_now_and_changes_nothing(partition: Partition, state: str) -> None:
+    version = bring(partition, state)
+    partition.client.delete(partition.key("s:wrong"))
+    before = partition.record()
+    changes = [partition.edit("trigger", if_version=version) for _ in range(2)]
+    assert [change.outcome for change in changes] == ["TRIGGERED", "TRIGGERED"]
+    assert partition.record() == before
+    events = partition.events("events" if state == "claimed" else "wrong")
+    assert [event["id"] for event in events] == [change.event_id for change in changes]
+    assert len({change.event_id for change in changes}) == 2
+    assert {event["n"] for event in events} == {"0"}
+    assert {event["at"] for event in events} == {str(partition.now)}
+    assert changes[0].event_id.startswith(f"0-{version}-t")
+    partition.check()
+
+
+@pytest.mark.parametrize("state", ["armed", "paused", "held"])
+def test_a_consumed_one_shot_does_not_fire_again(partition: Partition, state: str) -> None:
+    bring(partition, state)
+    partition.client.delete(partition.key("s:wrong"))
+    assert partition.edit("consume").outcome == "TRIGGERED"
+    partition.check()
+    assert partition.record() == {}
+    partition.now += 100_000
+    assert partition.fire().published == 0
+    assert len(partition.events("wrong")) == 1
+
+
+def test_a_consume_that_cannot_publish_consumes_nothing(partition: Partition) -> None:
+    partition.upsert("k", Event("t", stream="wrong"), delay=5)
+    partition.client.set(partition.key("s:wrong"), "not a stream")
+    before = partition.record()
+    (result,) = partition.all([edit.item(partition.scope, "consume", "k")])
+    assert "WRONGTYPE" in str(result)
+    assert partition.record() == before
+    partition.check()
+
+
+def test_edits_of_one_command_are_each_their_own(partition: Partition) -> None:
+    for key in ("a", "b", "c", "bad"):
+        partition.upsert(key, owner="o", delay=5)
+    partition.client.hset(partition.record_key("bad", "o"), "s", "rubbish")
+    verbs: list[tuple[Any, str]] = [
+        ("pause", "a"), ("trigger", "b"), ("pause", "bad"), ("consume", "c"), ("resume", "a"), ("pause", "none"),
+    ]  # fmt: skip
+    results = partition.all([edit.item(partition.scope, verb, key, "o") for verb, key in verbs])
+    assert [str(getattr(r, "outcome", type(r).__name__)) for r in results] == [
+        "PAUSED", "TRIGGERED", "QueueUnavailable", "TRIGGERED", "RESUMED", "NOT_PENDING",
+    ]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------ publish
+
+
+def test_what_is_published_by_hand_reads_like_any_event(partition: Partition) -> None:
+    items = [
+        edit.publish_item(partition.scope, Event("t", i, stream="s", correlation={"i": str(i)}), "k", "o")
+        for i in (0, 1)
+    ]
+    changes = partition.all(items)
+    events = partition.events("s")
+    assert [event["id"] for event in events] == [change.event_id for change in changes]
+    assert changes[1].version == changes[0].version + 1
+    assert events[1] == {
+        "id": f"0-{changes[1].version}-0", "type": "t", "key": "k", "tenant": "acme", "owner": "o", "at": str(NOW),
+        "fired_ms": str(NOW), "n": "0", "version": str(changes[1].version), "missed": "0",
+        "content_type": "application/msgpack", "correlation": '{"i":"1"}',
+    }  # fmt: skip
+    assert partition.client.zrange(partition.key("streams"), 0, -1) == [b"s"]
