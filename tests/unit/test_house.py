@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, MemberDescriptorType
 from typing import Any
 
 import pytest
@@ -36,7 +36,8 @@ LARGER_ROOMS = {
     "client.py": (360, "a method a verb; most of it is docstrings"),
     "async_client.py": (410, "the same, and the queue of calls that gather"),
     "timing.py": (430, "one subject: durations, instants and intervals, with their grammar in its docstring"),
-    "commands/upsert.py": (410, "the verb with the most words, and what it returns"),
+    "commands/command.py": (360, "what travels, and how items gather: one idea, documented at length"),
+    "commands/upsert.py": (450, "the verb with the most words, and what it returns"),
     "embedded/server.py": (390, "one child process from start to end"),
 }
 
@@ -173,7 +174,8 @@ def test_law_3_a_header_declares_every_status_word_of_its_code(script: Script) -
         if match in script.statuses or not re.search(rf"call\('{match}'", code_of(script))
     }
     redis_words = {
-        "WITHSCORES", "LIMIT", "MAXLEN", "MINID", "GROUPS", "WRONGTYPE", "XINFO", "XTRIM", "XPENDING", "XLEN", "HGETALL", "HGET",
+        "WITHSCORES", "LIMIT", "MAXLEN", "MINID", "GROUPS", "WRONGTYPE", "XINFO", "XTRIM", "XPENDING", "XLEN",
+        "HGETALL", "HGET",
     }  # fmt: skip
     assert said - redis_words <= script.statuses
 
@@ -256,6 +258,8 @@ def test_law_4_the_clients_have_the_same_methods(one: type, other: type) -> None
     for name, mine in public(one).items():
         theirs = public(other)[name]
         assert type(mine) is type(theirs), name
+        if isinstance(mine, MemberDescriptorType):
+            continue  # a plain attribute
         assert shape(mine) == shape(theirs), name
         assert plain(mine).__doc__ == plain(theirs).__doc__, name
     ours = inspect.signature(one).parameters
@@ -267,7 +271,7 @@ def test_law_4_the_clients_have_the_same_methods(one: type, other: type) -> None
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_law_4_what_blocks_in_one_is_awaited_in_the_other(one: type, other: type) -> None:
     for name, mine in public(one).items():
-        if isinstance(mine, (property, classmethod)):
+        if isinstance(mine, (property, classmethod, MemberDescriptorType)):
             continue
         theirs = plain(public(other)[name])
         if inspect.isgeneratorfunction(plain(mine)):
