@@ -46,13 +46,28 @@ def rank(dispatchers: Sequence[str], name: str, partition: int) -> int:
 
 @dataclass(slots=True)
 class Clocks:
-    """The server's time (epoch µs) as of this process's monotonic time (µs), from the last round trip."""
+    """The server's time (epoch µs) as of this process's monotonic time (µs), from the round trips so far.
+
+    ``quickest_us`` is what the way there and back takes at least. It is let grow a little with each, for ways change.
+    """
 
     offset_us: int = 0
+    quickest_us: int | None = None
 
     def learn(self, server_us: int, sent_us: int, received_us: int) -> None:
-        """The server answered ``server_us`` to what left at ``sent_us`` and came back at ``received_us``."""
-        self.offset_us = server_us - (sent_us + received_us) // 2
+        """The server answered ``server_us`` to what left at ``sent_us`` and came back at ``received_us``.
+
+        A slow answer tells little: somewhere on its way it (or this process) stood still. It is believed only where it
+        shows that the quicker ones before it are true no more.
+        """
+        lowest_us, highest_us = server_us - received_us, server_us - sent_us
+        took_us = received_us - sent_us
+        if self.quickest_us is None:
+            self.quickest_us = took_us
+        self.quickest_us = min(took_us, self.quickest_us + self.quickest_us // 16 + 1)
+        slow = took_us - self.quickest_us > SLOW_CALL_US
+        if not (slow and lowest_us <= self.offset_us <= highest_us):
+            self.offset_us = (lowest_us + highest_us) // 2
 
     def to_monotonic(self, server_us: int) -> int:
         """When this process's clock shows it."""
@@ -61,22 +76,33 @@ class Clocks:
 
 @dataclass(slots=True)
 class Watch:
-    """What a partition's loop knows: its rank and the earliest pending instant (server µs; None: nothing pending)."""
+    """What a partition's loop knows: its rank and the earliest pending instant (server µs; None: nothing pending).
+
+    ``heard_us`` is the last wake signal's head, ``heard_at_us`` when the server gave it.
+    """
 
     rank: int = 0
     head_us: int | None = None
+    heard_us: int = 0
+    heard_at_us: int = 0
 
     @property
     def lag_ms(self) -> int:
         """What it leaves to the ranks before it."""
         return self.rank * RANK_STEP_MS
 
-    def looked(self, now_us: int, wait_us: int | None) -> None:
-        """A reply: the script says how long to wait from its ``now_us``, the rank's lag included."""
-        self.head_us = None if wait_us is None else now_us + wait_us - self.lag_ms * 1000
+    def looked(self, now_us: int, wait_us: int | None, lag_ms: int) -> None:
+        """A reply: how long to wait from the script's ``now_us``, the ``lag_ms`` that it was asked with included.
 
-    def woken(self, head_us: int) -> bool:
-        """A wake signal: an earlier head has come. Whether that changes anything."""
+        A wake signal may overtake it on its way here; then the reply is the older of the two, and does not know better.
+        """
+        self.head_us = None if wait_us is None else now_us + wait_us - lag_ms * 1000
+        if self.heard_at_us >= now_us and (self.head_us is None or self.heard_us < self.head_us):
+            self.head_us = self.heard_us
+
+    def woken(self, head_us: int, now_us: int) -> bool:
+        """A wake signal: at ``now_us`` (the server's) an earlier head has come. Whether that changes anything."""
+        self.heard_us, self.heard_at_us = head_us, now_us
         if self.head_us is None or head_us < self.head_us:
             self.head_us = head_us
             return True
@@ -91,9 +117,12 @@ class Watch:
 
 
 def adapt_batch(batch: int, taken: int, took_us: int, largest: int) -> int:
-    """The next batch: halved after a slow call, doubled after a fast one that was full."""
+    """The next batch: halved after a slow call, doubled after a fast one that was full.
+
+    ``took_us`` is without the way there and back: a distant server is no busy one.
+    """
     if took_us > SLOW_CALL_US:
-        return max(MIN_BATCH, batch // 2)
+        return min(batch, max(MIN_BATCH, batch // 2))
     if took_us < FAST_CALL_US and taken >= batch:
         return min(largest, batch * 2)
     return batch

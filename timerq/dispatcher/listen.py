@@ -89,4 +89,4 @@ class Listener(threading.Thread):
         for stream, entries in parse_entries(client.xread(self._seen, block=BLOCK_MS)):
             for entry, fields in entries:
                 self._seen[stream] = entry
-                self._loops[stream].woken(int(float(fields[b"at"])))
+                self._loops[stream].woken(int(float(fields[b"at"])), int(fields[b"now_us"]))

@@ -68,10 +68,10 @@ class PartitionLoop(threading.Thread):
         """Its place among the live dispatchers; 0 leads."""
         return self._watch.rank
 
-    def woken(self, head_ms: int) -> None:
-        """The earliest pending instant has become ``head_ms`` (server's epoch ms)."""
+    def woken(self, head_ms: int, now_us: int) -> None:
+        """At ``now_us`` the earliest pending instant became ``head_ms`` (the server's epoch µs and ms)."""
         with self._changed:
-            if self._watch.woken(head_ms * 1000):
+            if self._watch.woken(head_ms * 1000, now_us):
                 self._changed.notify()
 
     def stop(self) -> None:
@@ -124,16 +124,15 @@ class PartitionLoop(threading.Thread):
         (fired,) = self._link.send([command])
         received_us = monotonic_us()
         self._clocks.learn(fired.now_us, sent_us, received_us)
-        self._batch = adapt_batch(
-            self._batch, fired.published + fired.held, received_us - sent_us, self._largest
-        )
+        took_us = received_us - sent_us - (self._clocks.quickest_us or 0)
+        self._batch = adapt_batch(self._batch, fired.published + fired.held, took_us, self._largest)
         self.fired_total += fired.published
         if fired.handovers:
             self._ask_calendars(fired)
         idle = not (fired.published or fired.held or fired.dropped or fired.handovers)
         with self._changed:
             self._last_look_us = received_us
-            self._watch.looked(fired.now_us, fired.wait_us)
+            self._watch.looked(fired.now_us, fired.wait_us, lag_ms)
             self._look_now = fired.wait_us == 0 and not idle
             if (
                 fired.wait_us == 0 and idle
