@@ -87,8 +87,10 @@ def read_fired(reply: Reply) -> Fired:
         word, version, n, at = line.split(" ")
         id = next(rest)
         flat = take(next(rest).decode(), rest)
+        # what is stored may be no text: its calendar then refuses it, and the others of this reply are not lost with it
         definition = {
-            name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)
+            name.decode(): value.decode(errors="replace")
+            for name, value in zip(flat[::2], flat[1::2], strict=True)
         }
         kind: Literal["refill", "claimed"] = "refill" if word == "REFILL" else "claimed"
         handovers.append(Handover(kind, id, int(version), int(n), int(at), definition))
