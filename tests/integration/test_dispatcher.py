@@ -1,0 +1,414 @@
+"""The dispatcher at work: in time, quiet, covered for by others, and leaving in order."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+import redis
+
+from tests.support.events import Events, Stopwatch
+from tests.support.proxy import Proxy, wait_for
+from tests.support.worker import ROOT, Worker
+from timerq import Event, NamespaceMismatch, TimerQueue, Upsert
+from timerq.commands.dispatch import alive_dispatchers
+from timerq.dispatcher import Dispatcher
+from timerq.dispatcher.decide import rank
+from timerq.embedded import EmbeddedRedis
+from timerq.link import Link
+from timerq.timing import Plan
+
+MakeRedis = Callable[..., EmbeddedRedis]
+EVENT = Event("t")
+FIRE_WORDS = 15
+"""EVALSHA, the digest, the number of keys, six keys and six arguments: what a call of fire.lua looks like."""
+
+
+@pytest.fixture
+def queue(redis_url: str) -> Iterator[TimerQueue]:
+    with TimerQueue.connect(redis_url) as queue:
+        queue.init()
+        yield queue
+
+
+@pytest.fixture
+def events(redis_url: str, queue: TimerQueue) -> Iterator[Events]:
+    with Events(redis_url, queue.namespace) as events:
+        yield events
+
+
+def server_ms(client: redis.Redis) -> int:
+    seconds, micros = client.time()
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+def by_rank(url: str, queue: TimerQueue, workers: list[Worker]) -> list[Worker]:
+    """The workers in the order in which they fire partition 0, once all are known."""
+    link = Link(url, lambda: None)
+
+    def alive() -> list[str]:
+        assert queue.namespace is not None
+        (names,) = link.send([alive_dispatchers(queue.namespace)])
+        return list(names)
+
+    try:
+        wait_for(lambda: len(alive()) == len(workers), "every dispatcher is known")
+        names = alive()
+    finally:
+        link.close()
+    named = {next(name for name in names if f"-{worker.pid}-" in name): worker for worker in workers}
+    return [named[name] for name in sorted(names, key=lambda name: rank(names, name, 0))]
+
+
+# ------------------------------------------------------------------------------------------------ in time
+
+
+def test_every_kind_fires_once_and_never_early(redis_url: str, queue: TimerQueue, events: Events) -> None:
+    with Dispatcher(redis_url) as dispatcher:
+        queue.upsert_many([Upsert(f"once-{n}", EVENT, delay=n * 10) for n in range(100)])
+        queue.upsert("tick", EVENT, every=50, limit=10)
+        queue.upsert("owned", EVENT, owner="o", delay=300)
+        queue.upsert("now", EVENT, delay=0)
+        found = events.wait(112)
+        assert dispatcher.fired_total == 112
+    events.check()
+    assert sorted(event.fired_ms - event.at_ms for event in found)[56] < 50  # half of them at once
+    assert [event.n for event in events.of("tick")] == list(range(1, 11))
+    assert queue.count() == 0
+
+
+def test_an_idle_one_is_quiet(redis_url: str, queue: TimerQueue, proxy: Proxy) -> None:
+    queue.upsert_many([Upsert(f"k{n}", EVENT, delay="1h") for n in range(1000)])
+    with Dispatcher(proxy.url):
+        wait_for(lambda: any(b"XREAD" in command[0] for command in proxy.seen), "it listens")
+        time.sleep(0.5)  # the rush of the start
+        proxy.seen.clear()
+        with Stopwatch() as watch:
+            time.sleep(4)
+        calls = len(proxy.seen)
+    assert calls <= 4 * 4  # 2 round trips a second for the partition that it leads, and 2 more
+    assert watch.cpu_s < 0.2 * watch.seconds
+
+
+def test_a_backlog_is_drained_at_full_batches(
+    redis_url: str, queue: TimerQueue, proxy: Proxy, events: Events
+) -> None:
+    queue.upsert_many([Upsert(f"k{n}", EVENT, at=1) for n in range(5000)])
+    proxy.delay_ms = 5  # a server that is far away, not one that is busy
+    with Dispatcher(proxy.url, namespace="timerq"):
+        events.wait(5000, timeout_s=60)
+        fires = [command for command in proxy.seen if command[0] == b"EVALSHA" and len(command) == FIRE_WORDS]
+    events.check()
+    assert 25 <= len(fires) < 100  # 25 full ones, and some to find out
+
+
+def test_one_tenants_million_does_not_starve_the_others(redis_url: str, redis_client: redis.Redis) -> None:
+    with (
+        TimerQueue.connect(redis_url, tenant="big") as big,
+        TimerQueue.connect(redis_url, tenant="small") as small,
+    ):
+        big.upsert_many([Upsert(f"k{n}", EVENT, at=1) for n in range(20_000)])
+        small.upsert("k", EVENT, at=2)
+        with Events(redis_url, small.namespace) as events, Dispatcher(redis_url):
+            found = events.wait(lambda seen: any(event.tenant == "small" for event in seen), key="k")
+            place = [event.tenant for event in events.all].index("small")
+            events.wait(20_001, timeout_s=60)
+            events.check()
+    assert found
+    assert place <= 400  # within the first calls, not behind the big one's
+
+
+def test_payloads_at_their_limit_go_out_in_bounded_calls(
+    redis_url: str, queue: TimerQueue, events: Events
+) -> None:
+    big = Event("big", b"x" * 65_000)
+    results = queue.upsert_many([Upsert(f"k{n}", big, at=1) for n in range(200)])
+    assert all(not isinstance(result, Exception) for result in results)
+    with Dispatcher(redis_url):
+        found = events.wait(200)
+    events.check()
+    assert {len(event.payload) for event in found} == {65_000}
+
+
+def test_a_signal_that_overtakes_a_reply_counts(
+    redis_url: str, queue: TimerQueue, proxy: Proxy, events: Events
+) -> None:
+    with Dispatcher(proxy.url) as dispatcher:
+        queue.upsert("first", EVENT, delay=0)
+        events.wait(1)
+        held = proxy.hold_reply(lambda command: command[0] == b"EVALSHA" and b"200" in command)
+        held.wait()  # its regular look
+        queue.upsert("next", EVENT, delay=100)
+        wait_for(lambda: dispatcher._loops[0]._watch.heard_at_us > 0, "the signal is heard")
+        time.sleep(0.05)
+        held.release()
+        (event,) = events.wait(1, key="next")
+    assert event.fired_ms - event.at_ms < 600  # not at the next regular look, a second later
+
+
+# ------------------------------------------------------------------------------------------------ many
+
+
+@pytest.mark.one_server
+def test_another_covers_for_one_that_is_frozen(redis_url: str, queue: TimerQueue, events: Events) -> None:
+    with Worker(redis_url) as one, Worker(redis_url) as other:
+        first, second = by_rank(redis_url, queue, [one, other])
+        first.freeze()
+        queue.upsert("k", EVENT, delay=300)
+        queue.upsert("tick", EVENT, every=200)
+        events.wait(5, key="tick")
+        (event,) = events.wait(1, key="k")
+        assert event.fired_ms - event.at_ms < 1000  # 100 ms, and whatever this machine adds
+        first.thaw()
+        events.wait(10, key="tick")
+        second.freeze()
+        count = len(events.of("tick"))
+        events.wait(count + 5, key="tick")
+        second.thaw()
+        queue.cancel("tick")
+        assert (first.terminate(), second.terminate()) == (0, 0)
+    events.check()
+    assert [event.n for event in events.of("tick")] == list(range(1, len(events.of("tick")) + 1))
+
+
+@pytest.mark.one_server
+def test_one_that_is_killed_is_missed_by_nobody(redis_url: str, queue: TimerQueue, events: Events) -> None:
+    with Worker(redis_url) as one, Worker(redis_url) as other:
+        first, _ = by_rank(redis_url, queue, [one, other])
+        queue.upsert_many([Upsert(f"k{n}", EVENT, delay=n * 2) for n in range(500)])
+        events.wait(100)
+        first.kill()
+        found = events.wait(500)
+        assert max(event.fired_ms - event.at_ms for event in found) < 2000
+    events.check()
+
+
+@pytest.mark.one_server
+def test_five_in_one_process_share_the_work(redis_url: str, queue: TimerQueue, events: Events) -> None:
+    dispatchers = [Dispatcher(redis_url, name="same") for _ in range(5)]
+    for dispatcher in dispatchers:
+        dispatcher.start()
+    try:
+        assert len({dispatcher.name for dispatcher in dispatchers}) == 5
+        wait_for(lambda: len(queue.stats().dispatchers) == 5, "they know each other")
+        queue.upsert_many([Upsert(f"k{n}", EVENT, delay=n) for n in range(1000)])
+        events.wait(1000)
+        assert sum(dispatcher.fired_total for dispatcher in dispatchers) == 1000
+    finally:
+        for dispatcher in dispatchers:
+            dispatcher.stop()
+    events.check()
+    assert queue.stats().dispatchers == []
+
+
+# ------------------------------------------------------------------------------------------------ leaving
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("timerq-")}
+
+
+def test_stop_leaves_no_thread_and_no_connection(
+    redis_url: str, queue: TimerQueue, redis_client: redis.Redis
+) -> None:
+    def connected() -> int:
+        return len(redis_client.client_list())
+
+    queue.stats()
+    before, others = connected(), threads()
+    for _ in range(3):
+        with Dispatcher(redis_url):
+            queue.stats()
+        assert threads() == others
+    gc.collect()
+    wait_for(lambda: connected() <= before, "its connections are closed")
+
+
+@pytest.mark.one_server
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_the_middle_of_a_backlog(
+    redis_url: str, queue: TimerQueue, events: Events, number: int
+) -> None:
+    queue.upsert_many([Upsert(f"k{n}", EVENT, at=1) for n in range(30_000)])
+    with Worker(redis_url) as worker:
+        events.wait(1)
+        worker.process.send_signal(number)
+        assert worker._end() == 0
+        assert any("has stopped" in line for line in worker.lines)
+    fired = len(events.all)
+    assert queue.count() > 0  # it has not drained it all first
+    assert not any("cannot fire" in line or "Traceback" in line for line in worker.lines), fired
+    assert queue.stats().dispatchers == []
+    with Dispatcher(redis_url):
+        events.wait(30_000, timeout_s=60)
+    events.check()
+
+
+@pytest.mark.one_server
+@pytest.mark.parametrize("how", ["refused", "silent", "from the start"])
+def test_a_signal_ends_it_while_redis_is_away(proxy: Proxy, how: str) -> None:
+    if how == "from the start":
+        proxy.refuse()
+    worker = Worker(proxy.url)
+    try:
+        worker.start(wait=how != "from the start")
+        if how == "refused":
+            proxy.refuse()
+        elif how == "silent":
+            proxy.cut()
+        if how != "silent":
+            worker.wait_for_line("cannot fire")
+        with Stopwatch() as watch:
+            assert worker.terminate() == 0
+        assert watch.seconds < 15  # at most a call's time-out for what is in hand, and one for saying goodbye
+    finally:
+        if worker.alive:
+            worker.kill()
+
+
+# ------------------------------------------------------------------------------------------------ starting
+
+
+@pytest.mark.one_server
+def test_it_starts_before_redis_does(proxy: Proxy, queue: TimerQueue, events: Events) -> None:
+    queue.upsert("k", EVENT, at=1)
+    proxy.refuse()
+    worker = Worker(proxy.url)
+    try:
+        worker.start(wait=False)
+        worker.wait_for_line("cannot fire")
+        proxy.accept()
+        worker.wait_for_line("fires namespace")
+        events.wait(1)
+        assert worker.terminate() == 0
+    finally:
+        if worker.alive:
+            worker.kill()
+    assert sum("cannot fire" in line for line in worker.lines) == 1
+    events.check()
+
+
+def test_a_manual_clock_is_not_for_a_dispatcher(redis_url: str) -> None:
+    with TimerQueue.connect(redis_url, clock=lambda: 0) as queue:
+        queue.init(clock="manual")
+    with pytest.raises(NamespaceMismatch, match="manual"):
+        Dispatcher(redis_url).start()
+    result = subprocess.run(
+        [sys.executable, "-m", "workers.dispatch"],
+        cwd=ROOT,
+        env=os.environ | {"TIMERQ_REDIS_URL": redis_url},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert "manual" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.one_server
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "noeviction"])
+def test_a_server_that_evicts_is_reported(
+    redis_url: str, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture, policy: str
+) -> None:
+    redis_client.config_set("maxmemory-policy", policy)
+    try:
+        with caplog.at_level(logging.WARNING), Dispatcher(redis_url):
+            pass
+    finally:
+        redis_client.config_set("maxmemory-policy", "noeviction")
+    warned = [record for record in caplog.records if "evicts" in record.getMessage()]
+    assert len(warned) == (policy != "noeviction")
+    if warned:
+        assert policy in warned[0].getMessage()
+        assert "noeviction" in warned[0].getMessage()
+
+
+# ------------------------------------------------------------------------------------------------ calendars
+
+
+def every(step_ms: int) -> Callable[[Mapping[str, str], int, int], Plan]:
+    """A planner: a grid of `step_ms`."""
+
+    def plan(definition: Mapping[str, str], at_ms: int, now_ms: int) -> Plan:
+        missed = max(0, (now_ms - at_ms) // step_ms)
+        following = at_ms + (missed + 1) * step_ms
+        return Plan(following, following + step_ms, missed)
+
+    return plan
+
+
+def arm_calendar(queue: TimerQueue, key: str, at_ms: int, following: int | None = None, x: Any = "x") -> None:
+    """A schedule whose instants only a planner knows."""
+    from timerq.commands import upsert
+    from timerq.commands.command import Scope, one
+    from timerq.model import Timing
+
+    namespace = queue.init()
+    scope = Scope(namespace, queue.tenant, queue.tenant.encode())
+    item = upsert.build(
+        scope, Upsert(key, EVENT), Timing("cron"), f"@{at_ms}", ["d", "c events m t", "p", b"\xc0", "x", x],
+        following=following,
+    )  # fmt: skip
+    queue.run(one(scope, item))
+
+
+def test_a_calendar_keeps_its_grid(
+    redis_url: str, queue: TimerQueue, events: Events, redis_client: redis.Redis
+) -> None:
+    start = server_ms(redis_client) + 200
+    arm_calendar(queue, "c", start)
+    with Dispatcher(redis_url, planner=every(100)):
+        found = events.wait(15, key="c")
+    events.check()
+    told = [event.at_ms + i * 100 for event in found for i in range(event.missed + 1)]
+    assert told == [start + i * 100 for i in range(len(told))]
+
+
+def test_a_calendar_that_cannot_be_read_stops_no_other(
+    redis_url: str,
+    queue: TimerQueue,
+    events: Events,
+    redis_client: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def plan(definition: Mapping[str, str], at_ms: int, now_ms: int) -> Plan:
+        if definition["x"] != "good":
+            raise ValueError(f"no such calendar: {definition['x']}")
+        return every(100)(definition, at_ms, now_ms)
+
+    start = server_ms(redis_client)
+    arm_calendar(queue, "good", start, x="good")
+    arm_calendar(queue, "bad", start, x="bad")
+    arm_calendar(queue, "binary", start, x=b"\xff\xfe")
+    with Dispatcher(redis_url, planner=plan):
+        found = events.wait(10, key="good")
+    assert [event.n for event in found] == list(range(1, len(found) + 1))
+    assert events.of("bad") == events.of("binary") == []
+    for key in ("bad", "binary"):
+        stored = queue.get(key)
+        assert stored is not None
+        assert (stored.state, stored.held and stored.held.startswith("ValueError")) == ("held", True)
+    said = [record for record in caplog.records if "is held" in record.getMessage()]
+    assert 2 <= len(said) <= 4  # with a back-off, not in a hot loop
+
+
+def test_without_a_planner_a_calendar_waits_for_one_that_has(
+    redis_url: str, queue: TimerQueue, events: Events, redis_client: redis.Redis
+) -> None:
+    arm_calendar(queue, "c", server_ms(redis_client))
+    with Dispatcher(redis_url):
+        wait_for(lambda: queue.stats().held == 1, "it is held")
+    with Dispatcher(redis_url, planner=every(60_000)):
+        events.wait(1, key="c")
+    assert queue.stats().held == 0
