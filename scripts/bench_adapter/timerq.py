@@ -40,12 +40,12 @@ class TimerQ(Adapter):
         await self.queue.close()
 
     async def schedule(self, key, due, payload):
-        await self.queue.upsert(key, self.event("tick", payload), at=int(due * 1000))
+        await self.queue.upsert(key, self.event("tick", payload), at=round(due * 1000))
 
     async def schedule_bulk(self, items):
         event, upsert = self.event, self.upsert
         await self.queue.upsert_many(
-            [upsert(key, event("tick", payload), at=int(due * 1000)) for key, due, payload in items]
+            [upsert(key, event("tick", payload), at=round(due * 1000)) for key, due, payload in items]
         )
 
     replace, replace_bulk = schedule, schedule_bulk

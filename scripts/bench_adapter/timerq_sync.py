@@ -22,12 +22,12 @@ class TimerQSync(TimerQ):
         self.queue.close()
 
     def schedule(self, key, due, payload):
-        self.queue.upsert(key, self.event("tick", payload), at=int(due * 1000))
+        self.queue.upsert(key, self.event("tick", payload), at=round(due * 1000))
 
     def schedule_bulk(self, items):
         event, upsert = self.event, self.upsert
         self.queue.upsert_many(
-            [upsert(key, event("tick", payload), at=int(due * 1000)) for key, due, payload in items]
+            [upsert(key, event("tick", payload), at=round(due * 1000)) for key, due, payload in items]
         )
 
     replace, replace_bulk = schedule, schedule_bulk
