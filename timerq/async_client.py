@@ -35,8 +35,11 @@ Changes = list[Change | TimerqError]
 class AsyncHandle(UpsertView):
     """What `AsyncTimerQueue.upsert` returns: what it did, and a way to take it back."""
 
+    __slots__ = ("_queue",)
+
     def __init__(self, queue: AsyncTimerQueue, result: Upserted) -> None:
-        super().__init__(result)
+        self.result = result
+        self.is_cancelled = False
         self._queue = queue
 
     async def cancel(self) -> bool:

@@ -32,8 +32,11 @@ Changes = list[Change | TimerqError]
 class Handle(UpsertView):
     """What `TimerQueue.upsert` returns: what it did, and a way to take it back."""
 
+    __slots__ = ("_queue",)
+
     def __init__(self, queue: TimerQueue, result: Upserted) -> None:
-        super().__init__(result)
+        self.result = result
+        self.is_cancelled = False
         self._queue = queue
 
     def cancel(self) -> bool:

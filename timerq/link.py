@@ -20,6 +20,7 @@ from redis.exceptions import (
     NoScriptError,
     RedisClusterException,
     RedisError,
+    ResponseError,
     TryAgainError,
 )
 
@@ -27,6 +28,7 @@ from timerq.clock import Clock
 from timerq.commands.command import Command, Durability, PartitionUnmade, Steps
 from timerq.commands.durable import reached, wait_words
 from timerq.errors import DurabilityUnavailable, NamespaceMismatch, QueueUnavailable
+from timerq.lua import Word
 from timerq.topology import Connections
 
 T = TypeVar("T")
@@ -78,6 +80,39 @@ def check_durability(durability: Durability, server: dict[str, Any], appendfsync
     )
 
 
+def exchange(client: Any, calls: Sequence[Sequence[Word]], meanwhile: Callable[[], None] | None) -> list[Any]:
+    """Writes all calls to one connection of a redis-py client, then reads as many replies; errors are replies too.
+
+    ``meanwhile`` runs between writing and reading. A fault of the connection sends everything again, as often as the
+    client's retry says; the scripts know a request that comes twice.
+    """
+    pool = client.connection_pool
+    connection = pool.get_connection()
+    waiting = meanwhile
+
+    def once() -> list[Any]:
+        nonlocal waiting
+        connection.send_packed_command([part for call in calls for part in connection.pack_command(*call)])
+        if waiting is not None:
+            work, waiting = waiting, None
+            work()
+        replies: list[Any] = []
+        for _ in calls:
+            try:
+                replies.append(connection.read_response())
+            except ResponseError as error:
+                replies.append(error)
+        return replies
+
+    try:
+        return connection.retry.call_with_retry(once, lambda error: connection.disconnect())  # type: ignore[no-any-return]
+    except BaseException:
+        connection.disconnect()  # replies may be on their way that nobody will read
+        raise
+    finally:
+        pool.release(connection)
+
+
 class Link:
     """The blocking way to Redis, for threads of one process; a forked child starts with sessions of its own."""
 
@@ -106,7 +141,7 @@ class Link:
         """
         if (
             os.getpid() != self._pid
-        ):  # a forked child that used its parent's session would be told the parent's answers
+        ):  # a forked child in its parent's session would be told its parent's answers
             self._sessions, self._pid, self._pool = deque(), os.getpid(), None
         try:
             session = self._sessions.popleft()
@@ -150,10 +185,17 @@ class Link:
         if command.durable is not None:
             return self._durable(command, command.durable)
         client = self.connections.open()
-        try:
-            return client.execute_command("EVALSHA", command.script.sha, *command.words)
-        except NoScriptError:
-            return client.execute_command("EVAL", command.script.text, *command.words)
+        if self.connections.is_cluster:
+            try:
+                return client.execute_command("EVALSHA", command.script.sha, *command.words)
+            except NoScriptError:
+                return client.execute_command("EVAL", command.script.text, *command.words)
+        (reply,) = exchange(client, [("EVALSHA", command.script.sha, *command.words)], command.meanwhile)
+        if isinstance(reply, NoScriptError):
+            (reply,) = exchange(client, [("EVAL", command.script.text, *command.words)], None)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     def _many(self, commands: Sequence[Command[Any]]) -> list[Any]:
         groups: dict[Any, tuple[Any, list[int]]] = {}
@@ -165,27 +207,30 @@ class Link:
             groups.setdefault(node, (client, []))[1].append(i)
         replies: list[Any] = [None] * len(commands)
 
-        def exchange(client: Any, positions: list[int]) -> None:
+        def one_node(client: Any, positions: list[int], meanwhile: Callable[[], None] | None) -> None:
             if client is None:
                 replies[positions[0]] = self._one(commands[positions[0]])
                 return
-            pipeline = client.pipeline(transaction=False)
-            for i in positions:
-                pipeline.execute_command("EVALSHA", commands[i].script.sha, *commands[i].words)
-            for i, reply in zip(positions, pipeline.execute(raise_on_error=False), strict=True):
+            calls = [("EVALSHA", commands[i].script.sha, *commands[i].words) for i in positions]
+            for i, reply in zip(positions, exchange(client, calls, meanwhile), strict=True):
                 if isinstance(reply, (NoScriptError, *REDIRECTIONS)):
                     reply = self._one(commands[i])  # alone, it is loaded or follows its slot
                 elif isinstance(reply, Exception):
                     raise reply
                 replies[i] = reply
 
+        meanwhile = commands[0].meanwhile
         if len(groups) == 1:
-            exchange(*next(iter(groups.values())))
-        else:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(thread_name_prefix="timerq-link")
-            for future in [self._pool.submit(exchange, *group) for group in groups.values()]:
-                future.result()
+            one_node(*next(iter(groups.values())), meanwhile)
+            return replies
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(thread_name_prefix="timerq-link")
+        futures = [self._pool.submit(one_node, *group, None) for group in groups.values()]
+        if meanwhile is not None:
+            meanwhile()
+        for failure in [future.exception() for future in futures]:  # all of them to their ends
+            if failure is not None:
+                raise failure
         return replies
 
     def _durable(self, command: Command[Any], durability: Durability) -> Any:
@@ -195,11 +240,9 @@ class Link:
             reply = self._one(plain(command))
             command.reached = "fsync"
             return reply
+        wait = wait_words(durability)
         for verb, script in (("EVALSHA", command.script.sha), ("EVAL", command.script.text)):
-            pipeline = client.pipeline(transaction=False)
-            pipeline.execute_command(verb, script, *command.words)
-            pipeline.execute_command(*wait_words(durability))
-            reply, answer = pipeline.execute(raise_on_error=False)
+            reply, answer = exchange(client, [(verb, script, *command.words), wait], command.meanwhile)
             if isinstance(reply, NoScriptError):
                 continue
             if isinstance(reply, REDIRECTIONS) and self.connections.is_cluster:

@@ -183,7 +183,7 @@ def resolve_timing(
             if at is not None:
                 return _once(resolve_instant(at), None)
         elif at is None:
-            return _once(None, _resolve_wait(delay, "delay"))
+            return _once(None, resolve_wait(delay, "delay"))
 
     given = [name for name, value in (("at", at), ("delay", delay), ("every", every)) if value is not None]
     if every is None or len(given) != 1:
@@ -195,14 +195,14 @@ def resolve_timing(
         field, got = next((name, value) for name, value in extras.items() if value is not None)
         raise InvalidSchedule(field, got, f"want {field}= only together with every= (here: {given[0]}=)")
 
-    every_ms = _resolve_wait(every, "every")
+    every_ms = resolve_wait(every, "every")
     if every_ms < 1 or (every_ms == 1 and type(every) is not int and _exact_ms(every) < 1):
         raise InvalidSchedule("every", every, "want an interval of 1 ms or more")
     if initial_delay is not None and start is not None:
         raise InvalidSchedule(
             "initial_delay", initial_delay, "want either initial_delay= or start=, not both"
         )
-    initial_delay_ms = None if initial_delay is None else _resolve_wait(initial_delay, "initial_delay")
+    initial_delay_ms = None if initial_delay is None else resolve_wait(initial_delay, "initial_delay")
     start_ms = None if start is None else resolve_instant(start, field="start")
     until_ms = None if until is None else resolve_instant(until, field="until")
     if start_ms is not None and until_ms is not None and until_ms < start_ms:
@@ -269,8 +269,11 @@ def _once(at_ms: int | None, delay_ms: int | None) -> Timing:
     return timing
 
 
-def _resolve_wait(value: Duration, field: str) -> int:
-    """A duration that can be counted from now: one longer than MAX_INSTANT_MS ends after 9999 whatever the time is."""
+def resolve_wait(value: Duration, field: str) -> int:
+    """A duration that can be counted from now, in ms: one longer than MAX_INSTANT_MS ends after 9999 in any case.
+
+    Raises `InvalidSchedule` naming ``field``.
+    """
     wait_ms = value if type(value) is int and value >= 0 else resolve_duration(value, field=field)
     if wait_ms > MAX_INSTANT_MS:
         raise InvalidSchedule(field, value, "want a duration that ends before the year 10000")

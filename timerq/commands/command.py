@@ -78,7 +78,8 @@ class Command(Generic[T]):
     """One script call.
 
     ``words`` is what follows EVALSHA and the digest; `stamp` completes them before each sending. ``reached`` is the
-    durability that the sender saw, set before ``read`` is called.
+    durability that the sender saw, set before ``read`` is called. ``meanwhile`` is work that the sender may do (once)
+    while the answer is on its way.
     """
 
     script: Script
@@ -87,6 +88,7 @@ class Command(Generic[T]):
     tag: bytes
     durable: Durability | None = None
     reached: str = "accepted"
+    meanwhile: Callable[[], None] | None = None
 
     def stamp(self, session: bytes, seq: int, now_ms: int | None) -> None:
         """Fills in what only the sender knows: the session's memory, its number, and a manual clock's time."""
@@ -294,15 +296,20 @@ def many(
     waiting: dict[int, list[tuple[int, Item[T]]]] = {}
     source = iter(things)
     window = MAX_ITEMS * scope.namespace.partitions
-    exhausted = False
-    while not exhausted or waiting:
-        held = sum(map(len, waiting.values()))
-        while held < window:
+    failure: Exception | None = None
+
+    def fill() -> None:
+        """Builds items until the next round is full; whatever the caller's iterable raises is raised at the end."""
+        nonlocal failure
+        left = window - sum(map(len, waiting.values()))
+        while left > 0 and failure is None:
             try:
                 thing = next(source)
             except StopIteration:
-                exhausted = True
-                break
+                return
+            except Exception as error:
+                failure = error
+                return
             try:
                 item = make(thing)
             except InvalidSchedule as error:
@@ -310,21 +317,29 @@ def many(
                 continue
             waiting.setdefault(item.partition, []).append((len(results), item))
             results.append(None)
-            held += 1
+            left -= 1
+
+    fill()
+    while waiting:
         round_ = [next(batches(pairs)) for pairs in waiting.values()]
-        if not round_:
-            continue
         for batch in round_:
             pairs = waiting[batch[0][1].partition]
             del pairs[: len(batch)]
-        read = yield [gather(scope, [item for _, item in batch], durable) for batch in round_]
-        for batch, answers in zip(round_, read, strict=True):
+            if not pairs:
+                del waiting[batch[0][1].partition]
+        commands = [gather(scope, [item for _, item in batch], durable) for batch in round_]
+        commands[0].meanwhile = fill
+        answers = yield commands
+        for batch, results_ in zip(round_, answers, strict=True):
             again = []
-            for pair, answer in zip(batch, answers, strict=True):
-                if isinstance(answer, Later):
+            for pair, result in zip(batch, results_, strict=True):
+                if isinstance(result, Later):
                     again.append(pair)
                 else:
-                    results[pair[0]] = answer
-            waiting[batch[0][1].partition][:0] = again
-        waiting = {partition: pairs for partition, pairs in waiting.items() if pairs}
+                    results[pair[0]] = result
+            if again:
+                waiting.setdefault(again[0][1].partition, [])[:0] = again
+        fill()
+    if failure is not None:
+        raise failure
     return results

@@ -43,27 +43,42 @@ def payload_fields(event: Event, limit_bytes: int) -> tuple[str, bytes]:
     return _CONTENT[content_type], data
 
 
-def definition_fields(event: Event, timing: Timing, limit_bytes: int) -> list[Word]:
-    """Field, value … of what a schedule is; ``d`` comes first. Raises `InvalidSchedule` for the payload."""
-    content, data = payload_fields(event, limit_bytes)
-    kind = "o" if timing.kind == "once" else f"e{timing.every_ms}"
-    fields: list[Word] = ["d", f"{kind} {event.stream} {content} {event.type}"]
+def definition_fields(event: Event, kind: str, limit_bytes: int) -> list[Word]:
+    """Field, value … of an event and its timing's kind (``o``, ``e5000``); ``d`` comes first.
+
+    Raises `InvalidSchedule` for the payload or the correlation.
+    """
+    content_type, data = codec.encode(event.payload, event.codec, limit_bytes=limit_bytes)
+    definition = f"{kind} {event.stream} {_CONTENT[content_type]} {event.type}".encode()
     size = len(data)
+    fields: list[Word]
     if size <= _PIECE or size > _CUT_UP_TO:
-        fields += ("p", data)
+        fields = ["d", definition, "p", data]
     else:
-        fields += ("p", data[:_PIECE], "p1", data[_PIECE : 2 * _PIECE])
+        fields = ["d", definition, "p", data[:_PIECE], "p1", data[_PIECE : 2 * _PIECE]]
         if size > 2 * _PIECE:
             fields += ("p2", data[2 * _PIECE : 3 * _PIECE])
             if size > 3 * _PIECE:
                 fields += ("p3", data[3 * _PIECE :])
     if event.correlation:
         fields += ("c", codec.encode_correlation(event.correlation))
-    if timing.kind != "once":
-        window = (timing.until_ms, timing.limit, timing.start_ms, timing.initial_delay_ms)
-        if window != (None, None, None, None):
-            fields += ("w", " ".join("-" if part is None else str(part) for part in window))
     return fields
+
+
+def window_fields(timing: Timing) -> list[Word]:
+    """Field and value of a recurring one's window; none where it has none."""
+    window = (timing.until_ms, timing.limit, timing.start_ms, timing.initial_delay_ms)
+    if timing.kind == "once" or window == (None, None, None, None):
+        return []
+    return ["w", " ".join("-" if part is None else str(part) for part in window)]
+
+
+def size_of(fields: Sequence[Word]) -> int:
+    """The bytes of the values that may be large: all but their names."""
+    size = 0
+    for value in fields[1::2]:
+        size += len(value)  # type: ignore[arg-type]  # no value of a definition is a number
+    return size
 
 
 def decode(id: bytes, flat: Sequence[bytes]) -> Schedule:

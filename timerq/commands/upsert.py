@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, Literal, Self
 
 from timerq import keys
 from timerq.commands.command import Item, Scope
-from timerq.commands.record import STATES, decode, definition_fields, take
+from timerq.commands.record import STATES, decode, definition_fields, size_of, take, window_fields
 from timerq.errors import ContractBroken, InvalidSchedule
 from timerq.lua import Word
 from timerq.model import Event, Outcome, Schedule, State, Timing, check_text, to_datetime
-from timerq.timing import Duration, Instant, resolve_duration, resolve_timing
+from timerq.timing import Duration, Instant, resolve_duration, resolve_instant, resolve_timing, resolve_wait
 
 Mode = Literal["replace", "keep", "earliest", "latest"]
 _MODES = ("replace", "keep", "earliest", "latest")
@@ -90,17 +91,8 @@ class Upserted:
     """
 
     __slots__ = (
-        "_schedule",
-        "_tenant",
-        "_upsert",
-        "at_ms",
-        "counts",
-        "durable",
-        "outcome",
-        "replaced_at_ms",
-        "replaced_version",
-        "state",
-        "version",
+        *("_schedule", "_tenant", "_upsert", "_words"),
+        *("at_ms", "durable", "outcome", "state", "version"),
     )
 
     def __init__(
@@ -112,19 +104,28 @@ class Upserted:
         at_ms: int | None,
         state: State | None,
         durable: str,
+        words: list[str],
         schedule: Schedule | None = None,
     ) -> None:
         self._upsert = upsert
         self._tenant = tenant
+        self._words = words  # the script's line: what is seldom asked for is read when it is
         self._schedule = schedule
         self.outcome = outcome
         self.version = version
         self.at_ms = at_ms
         self.state = state
         self.durable = durable
-        self.replaced_version: int | None = None
-        self.replaced_at_ms: int | None = None
-        self.counts = (0, 0, 0)  # n, fired_total, missed_total
+
+    @property
+    def replaced_version(self) -> int | None:
+        """The version that it replaced."""
+        return int(self._words[4]) if self.outcome is Outcome.REPLACED else None
+
+    @property
+    def replaced_at_ms(self) -> int | None:
+        """When the replaced one would have been due (epoch ms)."""
+        return int(self._words[5]) if self.outcome is Outcome.REPLACED else None
 
     @property
     def key(self) -> str:
@@ -144,7 +145,7 @@ class Upserted:
             timing = _timing_of(wanted)
             if timing.kind == "once":
                 timing = Timing("once", at_ms=self.at_ms)
-            n, fired_total, missed_total = self.counts
+            n, fired_total, missed_total = self._counts()
             self._schedule = Schedule(
                 key=wanted.key,
                 event=wanted.event,
@@ -160,6 +161,14 @@ class Upserted:
             )
         return self._schedule
 
+    def _counts(self) -> tuple[int, int, int]:
+        """Its n, fired_total and missed_total."""
+        if self.outcome is Outcome.UNCHANGED:
+            return int(self._words[4]), int(self._words[5]), int(self._words[6])
+        if self.outcome is Outcome.REPLACED:
+            return 0, int(self._words[6]), int(self._words[7])
+        return 0, 0, 0
+
     def __repr__(self) -> str:
         due = "" if self.at_ms is None else f" at {to_datetime(self.at_ms).isoformat()}"
         return f"<{self.outcome} {self.key!r} version {self.version}{due}>"
@@ -167,6 +176,8 @@ class Upserted:
 
 class UpsertView:
     """What both clients' handles show of an `Upserted`; its words are documented there."""
+
+    __slots__ = ("is_cancelled", "result")
 
     def __init__(self, result: Upserted) -> None:
         self.result = result
@@ -240,19 +251,39 @@ def _timing_of(upsert: Upsert) -> Timing:
 
 def item(scope: Scope, upsert: Upsert | Mapping[str, Any], incarnation: int | None = None) -> Item[Upserted]:
     """The command's part for one upsert; ``incarnation`` is an owner handle's (a version). Raises `InvalidSchedule`."""
-    wanted = Upsert.of(upsert)
+    wanted = upsert if type(upsert) is Upsert else Upsert.of(upsert)
     event = wanted.event
-    if not isinstance(event, Event):
+    if type(event) is not Event:
         raise InvalidSchedule("event", event, "want an Event")
+    if (
+        incarnation is None and _rare(wanted) == _NONE_RARE
+    ):  # a plain one-shot: a bulk load makes 100,000 a second
+        if wanted.delay is None and wanted.at is not None:
+            when = f"@{resolve_instant(wanted.at)}"
+        elif wanted.at is None and wanted.delay is not None:
+            when = f"+{resolve_wait(wanted.delay, 'delay')}"
+        else:
+            _timing_of(wanted)  # refuses it
+        return _assemble(scope, wanted, when, "", definition_fields(event, "o", scope.payload_limit))
     timing = _timing_of(wanted)
-    definition = definition_fields(event, timing, scope.payload_limit)
     if timing.kind == "once":
+        kind = "o"
         when = f"@{timing.at_ms}" if timing.delay_ms is None else f"+{timing.delay_ms}"
-    elif timing.start_ms is not None:
-        when = f"@{timing.start_ms}"
     else:
-        when = f"+{timing.every_ms if timing.initial_delay_ms is None else timing.initial_delay_ms}"
+        kind = f"e{timing.every_ms}"
+        if timing.start_ms is not None:
+            when = f"@{timing.start_ms}"
+        else:
+            when = f"+{timing.every_ms if timing.initial_delay_ms is None else timing.initial_delay_ms}"
+    definition = definition_fields(event, kind, scope.payload_limit) + window_fields(timing)
     return build(scope, wanted, timing, when, definition, incarnation)
+
+
+_rare = attrgetter(
+    *("every", "initial_delay", "start", "until", "limit", "mode", "max_wait", "restart", "paused", "reset"),
+    *("if_version", "idempotency_key"),
+)
+_NONE_RARE = (None, None, None, None, None, "replace", None, False, None, False, None, None)
 
 
 def build(
@@ -265,32 +296,32 @@ def build(
     following: int | None = None,
 ) -> Item[Upserted]:
     """The item of a resolved definition; ``following`` (epoch ms) is a calendar's instant after the first."""
+    options = _options(wanted, timing, incarnation, following)
+    return _assemble(scope, wanted, when, options, definition)
+
+
+def _assemble(
+    scope: Scope, wanted: Upsert, when: str, options: str, definition: list[Word]
+) -> Item[Upserted]:
     key = check_text("key", wanted.key)
     owner = b"" if wanted.owner is None else check_text("owner", wanted.owner)
     namespace = scope.namespace
     tenant = scope.tenant_bytes
-    lane = owner or key
-    partition = namespace.partition_of(tenant, lane)
+    partition = namespace.partition_of(tenant, owner or key)
     tag = namespace.tags[partition]
     id = keys.identity(tenant, key, owner)
     item_keys: list[Word] = [keys.record(tag, id)]
     if owner:
         item_keys += (keys.owner_index(tag, tenant, owner), keys.owner_floor(tag, tenant, owner))
-    options = _options(wanted, timing, incarnation, following)
     if wanted.idempotency_key is not None:
         token = check_text("idempotency_key", wanted.idempotency_key)
-        item_keys.append(keys.once(tag, tenant, lane, token))
+        item_keys.append(keys.once(tag, tenant, owner or key, token))
         options += _digest(id, when, options, definition)
     elif options:
         options += "-"
-    size = len(id) + 200 + sum(len(word) if isinstance(word, (bytes, str)) else 8 for word in definition)
+    args = [when, options, len(definition), *definition]
     return Item(
-        "upsert",
-        partition,
-        item_keys,
-        [when, options, len(definition), *definition],
-        size,
-        _reader(scope, wanted, id),
+        "upsert", partition, item_keys, args, 300 + len(id) + size_of(definition), _Reader(scope, wanted, id)
     )
 
 
@@ -365,40 +396,44 @@ _WANT = {
 }
 
 
-def _reader(scope: Scope, wanted: Upsert, id: bytes) -> Callable[[list[str], Iterator[bytes], str], Upserted]:
-    def read(words: list[str], rest: Iterator[bytes], durable: str) -> Upserted:
-        status = words[0]
-        if status in ("CREATED", "REPLACED", "UNCHANGED", "DUPLICATE"):
-            result = Upserted(
-                wanted, scope.tenant, Outcome(status), int(words[1]), int(words[2]), STATES[words[3]], durable
-            )
-            if status == "REPLACED":
-                result.replaced_version, result.replaced_at_ms = int(words[4]), int(words[5])
-                result.counts = (0, int(words[6]), int(words[7]))
-            elif status == "UNCHANGED":
-                result.counts = (int(words[4]), int(words[5]), int(words[6]))
-            return result
-        if status == "KEPT":
-            stored = decode(id, take(words[4], rest))
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+
+class _Reader:
+    """Reads one upsert's line, and a KEPT one's record behind it."""
+
+    __slots__ = ("id", "scope", "wanted")
+
+    def __init__(self, scope: Scope, wanted: Upsert, id: bytes) -> None:
+        self.scope = scope
+        self.wanted = wanted
+        self.id = id
+
+    def __call__(self, words: list[str], rest: Iterator[bytes], durable: str) -> Upserted:
+        status, wanted, tenant = words[0], self.wanted, self.scope.tenant
+        if len(words) > 3 and status != "KEPT":
+            # CREATED, REPLACED, UNCHANGED, DUPLICATE
             return Upserted(
                 wanted,
-                scope.tenant,
-                Outcome.KEPT,
-                stored.version,
-                stored.at_ms,
-                stored.state,
+                tenant,
+                _OUTCOMES[status],
+                int(words[1]),
+                int(words[2]),
+                STATES[words[3]],
                 durable,
+                words,
+            )
+        if status == "KEPT":
+            stored = decode(self.id, take(words[4], rest))
+            return Upserted(
+                *(wanted, tenant, Outcome.KEPT, stored.version, stored.at_ms, stored.state, durable, words),
                 schedule=stored,
             )
         if status in ("VERSION_MISMATCH", "OWNER_GONE"):
-            return Upserted(wanted, scope.tenant, Outcome(status), int(words[1]), None, None, durable)
+            return Upserted(wanted, tenant, _OUTCOMES[status], int(words[1]), None, None, durable, words)
         if status == "INVALID":
             field = words[1]
-            if (
-                field == "delay" and wanted.delay is None
-            ):  # the script knows one word for what starts too late
+            if field == "delay" and wanted.delay is None:  # the script has one word for what starts too late
                 field = "every" if wanted.initial_delay is None else "initial_delay"
             raise InvalidSchedule(field, getattr(wanted, field), _WANT[field])
         raise ContractBroken(f"unexpected answer {status!r}")
-
-    return read
