@@ -22,6 +22,7 @@ Word = bytes | str | int
 
 _KEYS = re.compile(r"-- KEYS (\w+)(\*?)\s")
 _ARGV = re.compile(r"-- ARGV (\w+)(\*?)\s")
+_DEFINITION = re.compile(r"local (?:function (?P<function>\w+)|(?P<table>[A-Z]+) = \{)")
 _STATUS = re.compile(r"--   ([A-Z_]{2,})\b")
 _OPTIONAL_KEYS = ("req", "heads", "keys", "held", "wake", "log", "streams")
 _WITHOUT_PROLOGUE = frozenset({"make"})
@@ -87,8 +88,9 @@ def parse(name: str, body: str, prologue: str) -> Script:
     binding += [f"local a_{arg}=ARGV[{i}]" for i, arg in enumerate(args, 1)]
     binding += [f"local k_{key}=nil" for key in _OPTIONAL_KEYS if key not in keys]
     binding += [f"local first_item_key,first_item_arg={len(keys) + 1},{len(args) + 1}"]
-    front = "" if name in _WITHOUT_PROLOGUE else _without_comments(prologue)
-    text = ";".join(binding) + "\n" + front + "\n" + _without_comments(body)
+    code = _without_comments(body)
+    front = "" if name in _WITHOUT_PROLOGUE else _used_part(_without_comments(prologue), code)
+    text = ";".join(binding) + "\n" + front + "\n" + code
     return Script(
         name=name,
         text=text,
@@ -106,6 +108,18 @@ def parse(name: str, body: str, prologue: str) -> Script:
 def _without_comments(text: str) -> str:
     """Whole-line comments blanked, so that line numbers in Redis's error messages stay those of the file."""
     return "\n".join("" if line.lstrip().startswith("--") else line for line in text.splitlines())
+
+
+def _used_part(prologue: str, body: str) -> str:
+    """The prologue with the definitions blanked that neither the body nor another kept paragraph names."""
+    paragraphs = prologue.split("\n\n")
+    text = body
+    for i in range(len(paragraphs) - 1, -1, -1):
+        definition = _DEFINITION.match(paragraphs[i].lstrip("\n"))
+        if definition and not re.search(rf"\b{definition['function'] or definition['table']}\b", text):
+            paragraphs[i] = "\n" * paragraphs[i].count("\n")
+        text += paragraphs[i]
+    return "\n\n".join(paragraphs)
 
 
 def _load() -> dict[str, Script]:

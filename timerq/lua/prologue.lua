@@ -1,6 +1,7 @@
 -- What every script starts with: the contract check, the one clock, the memory of the last request, and the moves that
 -- several scripts make. The loader puts it in front of each script, behind the names (k_… and a_…) it has made of the
--- script's header. It is the only shared text: no script includes another.
+-- script's header, and leaves out the functions and constants that a script does not use (a paragraph each): making
+-- them anew at every call costs. It is the only shared text: no script includes another.
 
 local PREFIX = string.sub(k_meta, 1, -5) -- '{t}:'
 local REQUEST_MS = 600000
@@ -28,29 +29,30 @@ local function int(number) return string.format('%.0f', number) end
 
 local head_line = 'OK ' .. int(now_us)
 
+-- The memory of a session: "seq size size …", a line break, and the reply's elements of these sizes.
 if k_req then
-  local seen = redis.call('HMGET', k_req, 'seq', 'size')
-  if seen[1] then
-    local last_seq = tonumber(seen[1])
-    if tonumber(a_seq) < last_seq then return {'OLD_REQUEST'} end
-    if tonumber(a_seq) == last_seq then
+  local last = redis.call('GET', k_req)
+  if last then
+    local head, sizes = string.match(last, '^(%d+)([%d ]*)')
+    if tonumber(a_seq) < tonumber(head) then return {'OLD_REQUEST'} end
+    if tonumber(a_seq) == tonumber(head) then
       -- The answer was lost on its way. This write lets a WAIT behind it speak for the first one's writes too.
       redis.call('PEXPIRE', k_req, REQUEST_MS)
-      local fields = {}
-      for i = 1, tonumber(seen[2]) do fields[i] = i end
-      return redis.call('HMGET', k_req, unpack(fields))
+      local reply = {}
+      local from = #head + #sizes + 2
+      for size in string.gmatch(sizes, '%d+') do
+        reply[#reply + 1] = string.sub(last, from, from + size - 1)
+        from = from + size
+      end
+      return reply
     end
   end
 end
 
 local function remember(reply)
-  local fields = {'seq', a_seq, 'size', #reply}
-  for i = 1, #reply do
-    fields[#fields + 1] = i
-    fields[#fields + 1] = reply[i]
-  end
-  redis.call('HSET', k_req, unpack(fields))
-  redis.call('PEXPIRE', k_req, REQUEST_MS)
+  local sizes = a_seq
+  for i = 1, #reply do sizes = sizes .. ' ' .. #reply[i] end
+  redis.call('SET', k_req, sizes .. '\n' .. table.concat(reply), 'PX', REQUEST_MS)
   return reply
 end
 

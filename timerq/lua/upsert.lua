@@ -35,7 +35,8 @@
 local MAX_MS = 253402300799999
 
 local call, byte, sub = redis.call, string.byte, string.sub
-local before = earliest()
+local head = tonumber(call('ZSCORE', k_heads, a_tenant) or nil) -- the tenant's earliest instant
+local head_moved = head == nil
 local reply = {''}
 local lines = {head_line}
 local kept_bytes = 0
@@ -46,7 +47,8 @@ local prefix = #PREFIX + 5
 local version_number = reserve_versions(tonumber(a_items)) - 1
 local ceil_now_ms = math.ceil(now_us / 1000)
 
-local function arm(id, at)
+local function arm(id, at, due)
+  if head and due < head then head_moved = true end
   scored[scores + 1], scored[scores + 2] = at, id
   scores = scores + 2
   if next(unscored) then unscored[id] = nil end
@@ -144,7 +146,8 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
       if paused == '1' then want = 'p' elseif paused == '0' and state == 'p' then want = 'a' end
       if want ~= state then
         redis.call('HSET', record, 's', want .. string.sub(old, 2))
-        if want == 'a' then arm(id, at) else unscored[id] = true end
+        head_moved = true
+        if want == 'a' then arm(id, at, tonumber(at)) else unscored[id] = true end
         log(want == 'p' and 'paused' or 'resumed', id, version)
       end
       return 'UNCHANGED ' .. version .. ' ' .. at .. ' ' .. want .. ' ' .. n .. ' ' .. (redis.call('HGET', record, 't') or '0 0')
@@ -174,7 +177,7 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
   call('HSET', record, 's', new_state .. ' ' .. new_version .. ' ' .. due_text .. ' ' .. (following or '-') .. ' 0',
     unpack(ARGV, from, to))
   if first then call('HSET', record, 'f', int(first)) end
-  if new_state == 'a' then arm(id, due_text) else unscored[id] = true end
+  if new_state == 'a' then arm(id, due_text, due) else unscored[id] = true end
 
   if not old then
     indexed[indexes + 1], indexed[indexes + 2] = 0, id
@@ -185,7 +188,12 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
   if call('HLEN', record) ~= (to - from + 3) / 2 + (first and 1 or 0) then
     drop_stale_fields(record, from, to, first, totals)
   end
-  if state == 'h' or state == 'c' then call('ZREM', k_held, id) end
+  if state == 'h' or state == 'c' then
+    call('ZREM', k_held, id)
+    head_moved = true
+  elseif head == tonumber(at) then
+    head_moved = true
+  end
   log('replaced', id, new_version, version)
   return 'REPLACED ' .. new_version .. ' ' .. due_text .. ' ' .. new_state .. ' ' .. version .. ' ' .. at .. ' '
     .. (totals and call('HGET', record, 't') or '0 0')
@@ -227,7 +235,10 @@ end
 if scores > 0 then call('ZADD', k_due, unpack(scored)) end
 for id in pairs(unscored) do call('ZREM', k_due, id) end
 if indexes > 0 then call('ZADD', k_keys, unpack(indexed)) end
-settle(a_tenant, k_due)
-wake_if_earlier(before)
+if head_moved then
+  local before = earliest()
+  settle(a_tenant, k_due)
+  wake_if_earlier(before)
+end
 reply[1] = table.concat(lines, '\n')
 return remember(reply)
