@@ -14,6 +14,7 @@ its session and number, so nothing here needs to know whether the first one arri
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
@@ -118,6 +119,7 @@ def _connection_options(options: dict[str, Any]) -> dict[str, Any]:
         "socket_timeout": SOCKET_TIMEOUT_S,
         "socket_connect_timeout": SOCKET_TIMEOUT_S,
         "decode_responses": False,
+        "max_connections": 10_000,  # as many as calls at once; redis-py's own cap of 100 would fail the rest
         **options,
     }
 
@@ -142,6 +144,7 @@ class Connections:
             target = Target("standalone", self.embedded.url)
         self._options = {"retry": Retry(_backoff(), retries), **_connection_options(options)}
         self._target = target
+        self._making = threading.Lock()
         self.is_cluster = target.kind == "cluster"
         self.client: Any = None if self.is_cluster else self._make()
 
@@ -156,7 +159,9 @@ class Connections:
     def open(self) -> Any:
         """The redis-py client; a Cluster's is made here, since making it already asks the nodes."""
         if self.client is None:
-            self.client = self._make()
+            with self._making:  # threads that come together must not make one each
+                if self.client is None:
+                    self.client = self._make()
         return self.client
 
     def node_of(self, key: bytes) -> tuple[Any, Any]:
@@ -194,8 +199,11 @@ class Connections:
     def close(self) -> None:
         """Closes every connection, also those in use; an embedded server stops."""
         if self.client is not None:
-            if not self.is_cluster:
-                self.client.connection_pool.disconnect(inuse_connections=True)
+            clients = [self.client]
+            if self.is_cluster:
+                clients = [node.redis_connection for node in self.client.get_nodes() if node.redis_connection]
+            for client in clients:
+                client.connection_pool.disconnect(inuse_connections=True)
             self.client.close()
         if self.embedded is not None:
             self.embedded.stop()

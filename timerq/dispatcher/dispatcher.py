@@ -133,10 +133,12 @@ class Dispatcher:
                 self._link.send([beat(self._loops[0].namespace, self.name, leaving=True)])
         except (QueueUnavailable, NamespaceMismatch):
             pass  # the others find out by its silence
-        self._ear.close()
         self._link.close()
         for listener in self._listeners:
-            listener.join()
+            while listener.is_alive():
+                self._ear.close()  # once more where it was just about to connect: its read would last
+                listener.join(0.05)
+        self._ear.close()
         if self._loops:
             logger.info("dispatcher %s has stopped", self.name)
 
