@@ -211,7 +211,7 @@ class Tail:
         failures = 0
         while not self._stopping.is_set():
             try:
-                found = self._read(after)
+                found = self._read(after, wait=self._follow and not failures)
             except Exception as error:
                 if self._stopping.is_set():
                     return
@@ -231,9 +231,12 @@ class Tail:
                 break
         self._hand_over(None)
 
-    def _read(self, after: dict[bytes, bytes]) -> bool:
-        """One read of the streams behind the entries in ``after``, which it moves on; whether there was anything."""
-        block_ms = BLOCK_MS if self._follow else None
+    def _read(self, after: dict[bytes, bytes], *, wait: bool) -> bool:
+        """One read of the streams behind the entries in ``after``, which it moves on; whether there was anything.
+
+        After a failure it does not wait for something to come, so that "Redis is back" is said when it is.
+        """
+        block_ms = BLOCK_MS if wait else None
         found = read_reply(self._connections.open().xread(after, count=_COUNT, block=block_ms))
         read_us = time.time_ns() // 1000
         for stream, entries in found:
