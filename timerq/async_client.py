@@ -198,12 +198,15 @@ class AsyncTimerQueue:
         results and does not sink the rest.
         """
         scope = await self._open()
-        results = await self._link.run(
-            many(scope, lambda thing: upserting.item(scope, thing), items, parse_durable(durable))
+        return await self._link.run(
+            many(
+                scope,
+                lambda thing: upserting.item(scope, thing),
+                items,
+                parse_durable(durable),
+                lambda result: AsyncHandle(self, result),
+            )
         )
-        return [
-            result if isinstance(result, TimerqError) else AsyncHandle(self, result) for result in results
-        ]
 
     async def cancel(
         self, key: str, *, owner: str | None = None, if_version: int | None = None, durable: str | None = None

@@ -192,10 +192,15 @@ class TimerQueue:
         results and does not sink the rest.
         """
         scope = self._open()
-        results = self._link.run(
-            many(scope, lambda thing: upserting.item(scope, thing), items, parse_durable(durable))
+        return self._link.run(
+            many(
+                scope,
+                lambda thing: upserting.item(scope, thing),
+                items,
+                parse_durable(durable),
+                lambda result: Handle(self, result),
+            )
         )
-        return [result if isinstance(result, TimerqError) else Handle(self, result) for result in results]
 
     def cancel(
         self, key: str, *, owner: str | None = None, if_version: int | None = None, durable: str | None = None

@@ -13,11 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from hiredis import pack_command
 from redis.exceptions import (
     AskError,
     ClusterDownError,
     MovedError,
     NoScriptError,
+    ReadOnlyError,
     RedisClusterException,
     RedisError,
     ResponseError,
@@ -39,10 +41,14 @@ REDIS_FAULTS = (RedisError, RedisClusterException, OSError)
 
 @dataclass(slots=True)
 class Session:
-    """One call at a time: the scripts remember the last one's reply under this name."""
+    """One call at a time: the scripts remember the last one's reply under this name.
+
+    ``connection`` is its own where there is one server to talk to, so that a call need not ask a pool for one.
+    """
 
     name: bytes
     seq: int = 0
+    connection: Any = None
 
     @classmethod
     def new(cls) -> Session:
@@ -80,19 +86,19 @@ def check_durability(durability: Durability, server: dict[str, Any], appendfsync
     )
 
 
-def exchange(client: Any, calls: Sequence[Sequence[Word]], meanwhile: Callable[[], None] | None) -> list[Any]:
-    """Writes all calls to one connection of a redis-py client, then reads as many replies; errors are replies too.
+def exchange(
+    connection: Any, calls: Sequence[tuple[Word, ...]], meanwhile: Callable[[], None] | None
+) -> list[Any]:
+    """Writes all calls to one redis-py connection, then reads as many replies; errors are replies too.
 
     ``meanwhile`` runs between writing and reading. A fault of the connection sends everything again, as often as the
-    client's retry says; the scripts know a request that comes twice.
+    connection's retry says; the scripts know a request that comes twice.
     """
-    pool = client.connection_pool
-    connection = pool.get_connection()
     waiting = meanwhile
 
     def once() -> list[Any]:
         nonlocal waiting
-        connection.send_packed_command([part for call in calls for part in connection.pack_command(*call)])
+        connection.send_packed_command([pack_command(call) for call in calls])  # type: ignore[arg-type]  # its stub means one-element tuples
         if waiting is not None:
             work, waiting = waiting, None
             work()
@@ -105,12 +111,13 @@ def exchange(client: Any, calls: Sequence[Sequence[Word]], meanwhile: Callable[[
         return replies
 
     try:
-        return connection.retry.call_with_retry(once, lambda error: connection.disconnect())  # type: ignore[no-any-return]
+        replies: list[Any] = connection.retry.call_with_retry(once, lambda error: connection.disconnect())
     except BaseException:
         connection.disconnect()  # replies may be on their way that nobody will read
         raise
-    finally:
-        pool.release(connection)
+    if isinstance(replies[0], ReadOnlyError):
+        connection.disconnect()  # the master has moved: the next call looks for it
+    return replies
 
 
 class Link:
@@ -170,7 +177,9 @@ class Link:
         for command in commands:
             command.stamp(session.name, session.seq, now_ms)
         try:
-            replies = [self._one(commands[0])] if len(commands) == 1 else self._many(commands)
+            replies = (
+                [self._one(session, commands[0])] if len(commands) == 1 else self._many(session, commands)
+            )
         except REDIS_FAULTS as error:
             raise unavailable(error) from error
         answers = []
@@ -181,23 +190,39 @@ class Link:
                 answers.append(error)
         return answers
 
-    def _one(self, command: Command[Any]) -> Any:
+    def _exchange_on(
+        self, session: Session, client: Any, calls: Sequence[tuple[Word, ...]], meanwhile: Any = None
+    ) -> list[Any]:
+        """On the session's own connection, or on one of a Cluster node's pool."""
+        if not self.connections.is_cluster:
+            if session.connection is None:
+                session.connection = client.connection_pool.get_connection()
+            return exchange(session.connection, calls, meanwhile)
+        pool = client.connection_pool
+        connection = pool.get_connection()
+        try:
+            return exchange(connection, calls, meanwhile)
+        finally:
+            pool.release(connection)
+
+    def _one(self, session: Session, command: Command[Any]) -> Any:
         if command.durable is not None:
-            return self._durable(command, command.durable)
+            return self._durable(session, command, command.durable)
         client = self.connections.open()
         if self.connections.is_cluster:
             try:
                 return client.execute_command("EVALSHA", command.script.sha, *command.words)
             except NoScriptError:
                 return client.execute_command("EVAL", command.script.text, *command.words)
-        (reply,) = exchange(client, [("EVALSHA", command.script.sha, *command.words)], command.meanwhile)
+        call = ("EVALSHA", command.script.sha, *command.words)
+        (reply,) = self._exchange_on(session, client, [call], command.meanwhile)
         if isinstance(reply, NoScriptError):
-            (reply,) = exchange(client, [("EVAL", command.script.text, *command.words)], None)
+            (reply,) = self._exchange_on(session, client, [("EVAL", command.script.text, *command.words)])
         if isinstance(reply, Exception):
             raise reply
         return reply
 
-    def _many(self, commands: Sequence[Command[Any]]) -> list[Any]:
+    def _many(self, session: Session, commands: Sequence[Command[Any]]) -> list[Any]:
         groups: dict[Any, tuple[Any, list[int]]] = {}
         for i, command in enumerate(commands):
             if command.durable is not None:
@@ -209,19 +234,21 @@ class Link:
 
         def one_node(client: Any, positions: list[int], meanwhile: Callable[[], None] | None) -> None:
             if client is None:
-                replies[positions[0]] = self._one(commands[positions[0]])
+                replies[positions[0]] = self._one(session, commands[positions[0]])
                 return
             calls = [("EVALSHA", commands[i].script.sha, *commands[i].words) for i in positions]
-            for i, reply in zip(positions, exchange(client, calls, meanwhile), strict=True):
+            for i, reply in zip(positions, self._exchange_on(session, client, calls, meanwhile), strict=True):
                 if isinstance(reply, (NoScriptError, *REDIRECTIONS)):
-                    reply = self._one(commands[i])  # alone, it is loaded or follows its slot
+                    reply = self._one(session, commands[i])  # alone, it is loaded or follows its slot
                 elif isinstance(reply, Exception):
                     raise reply
                 replies[i] = reply
 
         meanwhile = commands[0].meanwhile
-        if len(groups) == 1:
-            one_node(*next(iter(groups.values())), meanwhile)
+        if len(groups) == 1 or not self.connections.is_cluster:
+            for group in groups.values():
+                one_node(*group, meanwhile)
+                meanwhile = None
             return replies
         if self._pool is None:
             self._pool = ThreadPoolExecutor(thread_name_prefix="timerq-link")
@@ -233,20 +260,21 @@ class Link:
                 raise failure
         return replies
 
-    def _durable(self, command: Command[Any], durability: Durability) -> Any:
+    def _durable(self, session: Session, command: Command[Any], durability: Durability) -> Any:
         """The write and, behind it on the same connection, the command that waits."""
         _, client = self.connections.node_of(command.tag)
         if not self._must_wait(durability, client):
-            reply = self._one(plain(command))
+            reply = self._one(session, plain(command))
             command.reached = "fsync"
             return reply
         wait = wait_words(durability)
         for verb, script in (("EVALSHA", command.script.sha), ("EVAL", command.script.text)):
-            reply, answer = exchange(client, [(verb, script, *command.words), wait], command.meanwhile)
+            calls = [(verb, script, *command.words), wait]
+            reply, answer = self._exchange_on(session, client, calls, command.meanwhile)
             if isinstance(reply, NoScriptError):
                 continue
             if isinstance(reply, REDIRECTIONS) and self.connections.is_cluster:
-                self._one(plain(command))  # follows the slot, and makes the client learn where it is
+                self._one(session, plain(command))  # follows the slot, and makes the client learn where it is
                 _, client = self.connections.node_of(command.tag)
                 continue
             break

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from timerq import keys
@@ -19,6 +20,7 @@ from timerq.errors import ContractBroken, InvalidSchedule, NamespaceMismatch, Qu
 from timerq.lua import SCRIPTS, Script, Word
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 SCHEMA: Final = "1"
 """The format of the records; a script refuses a partition of another one."""
@@ -118,41 +120,9 @@ def _positions(script: Script) -> _Positions:
 
 _POSITIONS = {name: _positions(script) for name, script in SCRIPTS.items()}
 
-
-def command(
-    name: str,
-    namespace: Namespace,
-    partition: int,
-    read: Callable[[Reply], T],
-    *,
-    own_keys: dict[str, Word] | None = None,
-    own_args: dict[str, Word] | None = None,
-    item_keys: Sequence[Word] = (),
-    item_args: Sequence[Word] = (),
-    durable: Durability | None = None,
-) -> Command[T]:
-    """A call of script ``name`` on a partition; the keys that are the partition's own are filled in by their names.
-
-    `NAMESPACE` for ``partition`` is the namespace's own slot.
-    """
-    script = SCRIPTS[name]
-    tag = namespace.tags[partition] if partition >= 0 else b"{%b}" % namespace.name.encode()
-    given: dict[str, Word] = {} if own_keys is None else dict(own_keys)
-    for key in script.keys:
-        if key in _PARTITION_KEYS:
-            given[key] = _PARTITION_KEYS[key](tag)
-        elif key == "req":
-            given[key] = b""
-    args: dict[str, Word] = {"layout": namespace.layout, "schema": SCHEMA, "now_ms": ""}
-    if "seq" in script.args:
-        args["seq"] = 0
-    if own_args:
-        args.update(own_args)
-    return Command(script, script.order(given, args, item_keys, item_args), read, tag, durable)
-
-
 _PARTITION_KEYS: dict[str, Callable[[bytes], bytes]] = {
     "meta": keys.meta,
+    "req": keys.meta,  # stamped over before each sending
     "heads": keys.heads,
     "keys": keys.index,
     "held": keys.held,
@@ -162,16 +132,82 @@ _PARTITION_KEYS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+class _Frame(NamedTuple):
+    """What is the same in every call of a script on a partition, and where the call's own words belong."""
+
+    keys: list[Word]
+    args: list[Word]
+    own_keys: dict[str, int]
+    own_args: dict[str, int]
+
+
+@cache  # as many as partitions times scripts
+def _frame(name: str, tag: bytes, layout: str) -> _Frame:
+    script = SCRIPTS[name]
+    common: dict[str, Word] = {"layout": layout, "schema": SCHEMA, "now_ms": "", "seq": 0}
+    own_keys = {key: i for i, key in enumerate(script.keys) if key not in _PARTITION_KEYS}
+    own_args = {arg: i for i, arg in enumerate(script.args) if arg not in common}
+    return _Frame(
+        [_PARTITION_KEYS[key](tag) if key in _PARTITION_KEYS else b"" for key in script.keys],
+        [common.get(arg, "") for arg in script.args],
+        own_keys,
+        own_args,
+    )
+
+
+_NOTHING: dict[str, Word] = {}
+
+
+def command(
+    name: str,
+    namespace: Namespace,
+    partition: int,
+    read: Callable[[Reply], T],
+    *,
+    own_keys: dict[str, Word] = _NOTHING,
+    own_args: dict[str, Word] = _NOTHING,
+    item_keys: Sequence[Word] = (),
+    item_args: Sequence[Word] = (),
+    durable: Durability | None = None,
+) -> Command[T]:
+    """A call of script ``name`` on a partition; the keys that are the partition's own are filled in by their names.
+
+    ``own_keys`` and ``own_args`` give the others, by the names of the script's header: a missing or an extra one
+    raises KeyError. `NAMESPACE` for ``partition`` is the namespace's own slot.
+    """
+    script = SCRIPTS[name]
+    tag = namespace.tags[partition] if partition >= 0 else b"{%b}" % namespace.name.encode()
+    frame = _frame(name, tag, namespace.layout)
+    if own_keys.keys() != frame.own_keys.keys() or own_args.keys() != frame.own_args.keys():
+        raise KeyError(
+            f"{name}.lua takes {[*frame.own_keys]} and {[*frame.own_args]}: got {[*own_keys]}, {[*own_args]}"
+        )
+    if (item_keys and not script.repeats_keys) or (item_args and not script.repeats_args):
+        raise KeyError(f"{name}.lua takes no items")
+    count = len(frame.keys) + len(item_keys)
+    words: list[Word] = [count, *frame.keys, *item_keys, *frame.args, *item_args]
+    for key, value in own_keys.items():
+        words[1 + frame.own_keys[key]] = value
+    for arg, value in own_args.items():
+        words[1 + count + frame.own_args[arg]] = value
+    return Command(script, words, read, tag, durable)
+
+
 def read_lines(reply: Reply) -> tuple[int, list[str]]:
     """The script's time (epoch µs) and the lines behind it.
 
     Raises `PartitionUnmade`, `NamespaceMismatch` (another layout, schema or clock) or `QueueUnavailable` (the request
     was overtaken by a later one of its session: its outcome is unknown).
     """
-    head, *lines = reply[0].decode().split("\n")
+    return read_head(reply), reply[0].decode().split("\n")[1:]
+
+
+def read_head(reply: Reply) -> int:
+    """The script's time (epoch µs); raises as `read_lines`."""
+    head = reply[0].partition(b"\n")[0].decode()
     word, _, rest = head.partition(" ")
     if word == "OK":
-        return int(rest), lines
+        return int(rest)
     if word == "WRONG_LAYOUT":
         if rest == "- -":
             raise PartitionUnmade
@@ -223,7 +259,7 @@ def gather(scope: Scope, items: Sequence[Item[Any]], durable: Durability | None 
     def read(reply: Reply) -> list[Any]:
         return read_items(reply, items, made.reached)
 
-    made = command(
+    made: Command[list[Any]] = command(
         first.script,
         namespace,
         first.partition,
@@ -286,19 +322,25 @@ def one(scope: Scope, item: Item[T], durable: Durability | None = None) -> Steps
 
 
 def many(
-    scope: Scope, make: Callable[[Any], Item[T]], things: Iterable[Any], durable: Durability | None = None
-) -> Steps[list[T | TimerqError]]:
+    scope: Scope,
+    make: Callable[[Any], Item[T]],
+    things: Iterable[Any],
+    durable: Durability | None = None,
+    finish: Callable[[T], R] | None = None,
+) -> Steps[list[R | TimerqError]]:
     """The verb on many schedules: all partitions at once, in bounded commands, a result an item, in order.
 
-    An item that `make` refuses is that `InvalidSchedule` in the results and sinks nothing else.
+    An item that `make` refuses is that `InvalidSchedule` in the results and sinks nothing else; ``finish`` makes the
+    result that the caller sees. While a round is on its way, the next one is built and the last one's answers are read.
     """
     results: list[Any] = []
     waiting: dict[int, list[tuple[int, Item[T]]]] = {}
+    unread: list[tuple[list[tuple[int, Item[T]]], Callable[[], list[Any]]]] = []
     source = iter(things)
     window = MAX_ITEMS * scope.namespace.partitions
     failure: Exception | None = None
 
-    def fill() -> None:
+    def build() -> None:
         """Builds items until the next round is full; whatever the caller's iterable raises is raised at the end."""
         nonlocal failure
         left = window - sum(map(len, waiting.values()))
@@ -319,7 +361,26 @@ def many(
             results.append(None)
             left -= 1
 
-    fill()
+    def read() -> None:
+        """Reads the answers that have come; what a script had no room for goes first into the next round."""
+        for batch, answers in unread:
+            again = []
+            for pair, result in zip(batch, answers(), strict=True):
+                if isinstance(result, Later):
+                    again.append(pair)
+                elif finish is None or isinstance(result, TimerqError):
+                    results[pair[0]] = result
+                else:
+                    results[pair[0]] = finish(result)
+            if again:
+                waiting.setdefault(again[0][1].partition, [])[:0] = again
+        unread.clear()
+
+    def meanwhile() -> None:
+        read()
+        build()
+
+    build()
     while waiting:
         round_ = [next(batches(pairs)) for pairs in waiting.values()]
         for batch in round_:
@@ -327,19 +388,29 @@ def many(
             del pairs[: len(batch)]
             if not pairs:
                 del waiting[batch[0][1].partition]
-        commands = [gather(scope, [item for _, item in batch], durable) for batch in round_]
-        commands[0].meanwhile = fill
+        commands = [_deferred(gather(scope, [item for _, item in batch], durable)) for batch in round_]
+        commands[0].meanwhile = meanwhile
         answers = yield commands
-        for batch, results_ in zip(round_, answers, strict=True):
-            again = []
-            for pair, result in zip(batch, results_, strict=True):
-                if isinstance(result, Later):
-                    again.append(pair)
-                else:
-                    results[pair[0]] = result
-            if again:
-                waiting.setdefault(again[0][1].partition, [])[:0] = again
-        fill()
+        read()
+        unread += zip(round_, [answer for answer, _ in answers], strict=True)
+        if any(cut_short for _, cut_short in answers):
+            read()
+        build()
+        if not waiting:
+            read()
     if failure is not None:
         raise failure
     return results
+
+
+def _deferred(command: Command[T]) -> Command[tuple[Callable[[], T], bool]]:
+    """The same command, read in two steps: whether it was taken and cut short at once, its answers later."""
+    later = command.read
+
+    def read(reply: Reply) -> tuple[Callable[[], T], bool]:
+        read_head(reply)
+        return lambda: later(reply), b"\nLATER" in reply[0]
+
+    deferred: Command[Any] = command  # the very command: what was reached is told to it
+    deferred.read = read
+    return deferred

@@ -104,12 +104,12 @@ class Upserted:
         at_ms: int | None,
         state: State | None,
         durable: str,
-        words: list[str],
+        words: list[str] | None = None,
         schedule: Schedule | None = None,
     ) -> None:
         self._upsert = upsert
         self._tenant = tenant
-        self._words = words  # the script's line: what is seldom asked for is read when it is
+        self._words = words  # the script's line where it says more: read when it is asked for
         self._schedule = schedule
         self.outcome = outcome
         self.version = version
@@ -120,12 +120,12 @@ class Upserted:
     @property
     def replaced_version(self) -> int | None:
         """The version that it replaced."""
-        return int(self._words[4]) if self.outcome is Outcome.REPLACED else None
+        return int(self._words[4]) if self._words and self.outcome is Outcome.REPLACED else None
 
     @property
     def replaced_at_ms(self) -> int | None:
         """When the replaced one would have been due (epoch ms)."""
-        return int(self._words[5]) if self.outcome is Outcome.REPLACED else None
+        return int(self._words[5]) if self._words and self.outcome is Outcome.REPLACED else None
 
     @property
     def key(self) -> str:
@@ -163,6 +163,8 @@ class Upserted:
 
     def _counts(self) -> tuple[int, int, int]:
         """Its n, fired_total and missed_total."""
+        if self._words is None:
+            return 0, 0, 0
         if self.outcome is Outcome.UNCHANGED:
             return int(self._words[4]), int(self._words[5]), int(self._words[6])
         if self.outcome is Outcome.REPLACED:
@@ -426,11 +428,11 @@ class _Reader:
         if status == "KEPT":
             stored = decode(self.id, take(words[4], rest))
             return Upserted(
-                *(wanted, tenant, Outcome.KEPT, stored.version, stored.at_ms, stored.state, durable, words),
+                *(wanted, tenant, Outcome.KEPT, stored.version, stored.at_ms, stored.state, durable),
                 schedule=stored,
             )
         if status in ("VERSION_MISMATCH", "OWNER_GONE"):
-            return Upserted(wanted, tenant, _OUTCOMES[status], int(words[1]), None, None, durable, words)
+            return Upserted(wanted, tenant, _OUTCOMES[status], int(words[1]), None, None, durable)
         if status == "INVALID":
             field = words[1]
             if field == "delay" and wanted.delay is None:  # the script has one word for what starts too late

@@ -72,21 +72,23 @@ class Listener(threading.Thread):
         failures = 0
         while not self._stopping.is_set():
             try:
-                self._read()
+                # after a fault the first read does not wait: whether it works is to be known at once
+                self._read(None if failures else BLOCK_MS)
             except Exception as error:
                 if self._stopping.is_set():
                     return
                 failures += 1
-                self._health.failed(self.name, error)
+                if failures > 1:  # a single read that is cut short is nobody's trouble
+                    self._health.failed(self.name, error)
                 self._connections.forget_after(error)
                 self._stopping.wait(backoff_s(failures, random.random()))
             else:
                 failures = 0
                 self._health.works(self.name)
 
-    def _read(self) -> None:
+    def _read(self, block_ms: int | None) -> None:
         _, client = self._connections.node_of(next(iter(self._seen)))
-        for stream, entries in parse_entries(client.xread(self._seen, block=BLOCK_MS)):
+        for stream, entries in parse_entries(client.xread(self._seen, block=block_ms)):
             for entry, fields in entries:
                 self._seen[stream] = entry
                 self._loops[stream].woken(int(float(fields[b"at"])), int(fields[b"now_us"]))
