@@ -1,6 +1,6 @@
 """The command line: a file for each group of commands, and nothing but arguments and printing.
 
-base      where the queue is, how faults end, shared options
+base      where the queue is, how faults end, shared options; bar: progress
 values    words → values          show     values → lines, tables, JSON
 lines     JSON lines → upserts
 arm       upsert                  change   cancel trigger pause resume publish

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import Any, BinaryIO, cast, get_args
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from timerq.cli import show
+from timerq.cli.bar import bar
 from timerq.cli.base import (
     BAD_INPUT,
     NOT_FOUND,
@@ -26,7 +26,7 @@ from timerq.cli.base import (
 from timerq.cli.lines import LONGEST_LINE, Result, size_of, upsert_pieces
 from timerq.cli.values import duration, instant, number, parse_correlation, parse_json
 from timerq.client import Handle
-from timerq.commands.upsert import Mode
+from timerq.commands.arming import Mode
 from timerq.errors import QueueUnavailable
 from timerq.model import Codec, Event, Outcome
 
@@ -177,19 +177,19 @@ def _upsert_file(target: Target, /, file: str, durable: str | None, as_json: boo
     done: Counter[str] = Counter()
     worst: Failure | None = None
     longest = max(LONGEST_LINE, 8 * target.resolve().max_payload_bytes)
-    with target.open() as queue, click.open_file(file, "rb") as opened, _bar() as bar:
+    with target.open() as queue, click.open_file(file, "rb") as opened:
         source = cast(BinaryIO, opened)
-        task = bar.add_task(name, total=size_of(source))
-        try:
-            for result in upsert_pieces(
-                queue, source, longest=longest, durable=durable, read=lambda size: bar.advance(task, size)
-            ):
-                _tell(result, name, as_json, done)
-                if result.fault is not None:
-                    worst = failure_of(result.fault, target)
-        except QueueUnavailable as error:
-            worst = failure_of(error, target)
-            done["stopped"] = 1
+        with bar(name, size_of(source), shown=not (as_json and sys.stdout.isatty())) as read:
+            try:
+                for result in upsert_pieces(
+                    queue, source, longest=longest, durable=durable, read=read.advance
+                ):
+                    _tell(result, name, as_json, done)
+                    if result.fault is not None:
+                        worst = failure_of(result.fault, target)
+            except QueueUnavailable as error:
+                worst = failure_of(error, target)
+                done["stopped"] = 1
     summary = _summary(name, done)
     if as_json:
         show.note(summary)
@@ -201,19 +201,6 @@ def _upsert_file(target: Target, /, file: str, durable: str | None, as_json: boo
         raise click.exceptions.Exit(BAD_INPUT)
     if any(done[outcome] for outcome in _LOST):
         raise click.exceptions.Exit(NOT_FOUND)
-
-
-def _bar() -> Progress:
-    console = Console(stderr=True, highlight=False)
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-        transient=True,
-    )
 
 
 def _tell(result: Result, name: str, as_json: bool, done: Counter[str]) -> None:

@@ -101,7 +101,7 @@ def list_(
         raise click.UsageError("--after goes with lists by key only, not with --due-from and --due-to")
     if limit == 0:
         raise click.BadParameter("want 1 or more", param_hint="--limit")
-    rows = show.Rows("key", "owner", "due", "in", "state", "timing", "type")
+    rows = show.Rows("key", "owner", "due", "in", "state", "timing", "type", whole=("due", "in"))
     cursor: str | None = None
     with target.open() as queue:
         pages: Iterator[tuple[list[Schedule], str | None]]
@@ -148,7 +148,7 @@ def _row(schedule: Schedule) -> list[str]:
     return [
         show.clean(schedule.key),
         "" if schedule.owner is None else show.clean(schedule.owner),
-        show.local(schedule.at_ms),
+        show.local_short(schedule.at_ms),
         show.relative(schedule.at_ms, show.now_ms()),
         show.state_text(schedule),
         show.timing_text(schedule),

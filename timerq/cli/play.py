@@ -8,16 +8,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-
 from timerq.cli import show
+from timerq.cli.bar import Bar, bar
 from timerq.cli.base import BadInput, Failure, Unavailable
 from timerq.cli.ledger import Ledger, Report
 from timerq.cli.lines import LONGEST_LINE, upsert_pieces
@@ -110,11 +108,11 @@ def play(server: Path | None, file: Path, alterations: Sequence[Alteration], par
         for worker in workers:
             worker.wait_until_it_fires()
         show.note(f"{redis.kind.capitalize()} {redis.version}, {partitions} partitions, two dispatchers")
-        progress, task = stack.enter_context(_live())
+        fired = stack.enter_context(bar("fired"))
         tail = stack.enter_context(Tail(redis.url, namespace, from_start=True, trouble=show.note))
-        reader = threading.Thread(target=_read, args=(tail, ledger, progress, task), daemon=True)
+        reader = threading.Thread(target=_read, args=(tail, ledger, fired), daemon=True)
         reader.start()
-        problems = _Play(queue, ledger, workers, progress, task).run(file, alterations)
+        problems = _Play(queue, ledger, workers, fired).run(file, alterations)
         tail.close()
         reader.join()
         problems += [problem for worker in workers[1:] if (problem := worker.leave()) is not None]
@@ -124,14 +122,11 @@ def play(server: Path | None, file: Path, alterations: Sequence[Alteration], par
 
 
 class _Play:
-    def __init__(
-        self, queue: TimerQueue, ledger: Ledger, workers: Sequence[Worker], progress: Progress, task: TaskID
-    ) -> None:
+    def __init__(self, queue: TimerQueue, ledger: Ledger, workers: Sequence[Worker], fired: Bar) -> None:
         self._queue = queue
         self._ledger = ledger
         self._workers = workers
-        self._progress = progress
-        self._task = task
+        self._fired = fired
         self._half = 0
         self._killed = False
 
@@ -172,7 +167,7 @@ class _Play:
         took_ms = (time.monotonic() - began_s) * 1000
         show.note(f"{self._ledger.due:,} timers of {file.name} loaded in {took_ms:.0f} ms")
         self._half = self._ledger.due // 2
-        self._progress.update(self._task, total=self._ledger.due)
+        self._fired.show(total=self._ledger.due)
 
     def _kill_at_half(self, until_s: float, *, wait_on: bool = True) -> None:
         """Waits until then (monotonic), and kills a dispatcher as soon as half of the timers have fired."""
@@ -196,27 +191,11 @@ class _Play:
             if isinstance(answer, TimerqError):
                 raise answer
             ledger.armed(answer, dict(alteration.upsert))
-        self._progress.update(self._task, total=ledger.due)
+        self._fired.show(total=ledger.due)
 
 
-def _read(tail: Tail, ledger: Ledger, progress: Progress, task: TaskID) -> None:
+def _read(tail: Tail, ledger: Ledger, fired: Bar) -> None:
     for event in tail:
         if isinstance(event, Published):
             ledger.saw(event)
-            progress.update(task, completed=ledger.seen)
-
-
-@contextmanager
-def _live() -> Iterator[tuple[Progress, TaskID]]:
-    console = Console(stderr=True, highlight=False)
-    progress = Progress(
-        TextColumn("fired"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        disable=not console.is_terminal,
-        transient=True,
-    )
-    with progress:
-        yield progress, progress.add_task("fired", total=None)
+            fired.show(done=ledger.seen)

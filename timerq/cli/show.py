@@ -230,6 +230,11 @@ def local(at_ms: int) -> str:
     return instant.isoformat(sep=" ", timespec="milliseconds" if at_ms % 1000 else "seconds")
 
 
+def local_short(at_ms: int) -> str:
+    """The same for a column of a terminal, whose reader knows the zone; in full elsewhere."""
+    return local(at_ms)[:19] if sys.stdout.isatty() else local(at_ms)
+
+
 def when(at_ms: int) -> str:
     """An instant in this machine's zone, and how far away it is."""
     return f"{local(at_ms)} ({relative(at_ms, now_ms())})"
@@ -258,9 +263,11 @@ def state_text(schedule: Schedule) -> str:
 class Rows:
     """A table that may come in pieces: drawn by rich on a terminal, aligned with blanks elsewhere."""
 
-    def __init__(self, *columns: str, right: Sequence[str] = ()) -> None:
+    def __init__(self, *columns: str, right: Sequence[str] = (), whole: Sequence[str] = ()) -> None:
+        """``right`` ones are set to the right, ``whole`` ones are not broken on a narrow terminal."""
         self._columns = columns
         self._right = right
+        self._whole = whole
         self._widths: list[int] = []
         self._on_terminal = sys.stdout.isatty()
 
@@ -290,7 +297,10 @@ class Rows:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in self._columns:
             table.add_column(
-                column, justify="right" if column in self._right else "left", overflow="fold", no_wrap=False
+                column,
+                justify="right" if column in self._right else "left",
+                overflow="fold",
+                no_wrap=column in self._whole,
             )
         for row in piece:
             table.add_row(*map(Text, row))
