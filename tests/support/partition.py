@@ -11,8 +11,9 @@ from redis.exceptions import NoScriptError
 from tests.support.state import State, check_structure, dump
 from timerq import Event, Upsert
 from timerq.commands import cancel, edit, upsert
-from timerq.commands.command import Command, Item, Scope, Steps, gather
+from timerq.commands.command import Command, Scope, Steps
 from timerq.commands.dispatch import Advance, Fired, advance, fire
+from timerq.commands.items import Item, gather
 from timerq.commands.namespace import open_namespace
 from timerq.model import Timing
 
@@ -97,7 +98,7 @@ class Partition:
         """The verb; `incarnation` is an owner handle's."""
         incarnation = words.pop("incarnation", None)
         scope = scope or self.scope
-        return self.do(upsert.item(scope, Upsert(key, event, **words), incarnation), scope)
+        return self.do(upsert.item(scope, Upsert(key, event, **words), incarnation=incarnation), scope)
 
     def calendar(
         self,
