@@ -20,7 +20,6 @@ from redis.exceptions import (
     MovedError,
     NoScriptError,
     ReadOnlyError,
-    RedisClusterException,
     RedisError,
     ResponseError,
     TryAgainError,
@@ -31,12 +30,12 @@ from timerq.commands.command import Command, Durability, PartitionUnmade, Steps
 from timerq.commands.durable import reached, wait_words
 from timerq.errors import DurabilityUnavailable, NamespaceMismatch, QueueUnavailable
 from timerq.lua import Word
+from timerq.topology import REDIS_FAULTS as REDIS_FAULTS
 from timerq.topology import Connections
 
 T = TypeVar("T")
 
 REDIRECTIONS = (MovedError, AskError, TryAgainError, ClusterDownError)
-REDIS_FAULTS = (RedisError, RedisClusterException, OSError)
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ExponentialWithJitterBackoff
+from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
 from timerq.embedded import EmbeddedRedis
@@ -128,6 +129,10 @@ def _backoff() -> ExponentialWithJitterBackoff:
     return ExponentialWithJitterBackoff(cap=1.0, base=0.02)
 
 
+REDIS_FAULTS = (redis.RedisError, RedisClusterException, OSError)
+"""All that redis-py raises where Redis is away or refuses."""
+
+
 class Connections:
     """The connections of a blocking client; ``nodes`` differ only on a Cluster."""
 
@@ -175,13 +180,18 @@ class Connections:
         return node.name, client.get_redis_connection(node)
 
     def forget_after(self, error: BaseException) -> None:
-        """Drops the idle connections where the fault says that this server is no longer the one to ask."""
-        if (
-            isinstance(error.__cause__, redis.ReadOnlyError)
-            and self.client is not None
-            and not self.is_cluster
-        ):
-            self.client.connection_pool.disconnect(inuse_connections=False)
+        """Forgets what the fault shows to be no longer so: that this server is the one to ask. Never raises."""
+        if self.client is None:
+            return
+        if not self.is_cluster:
+            if isinstance(error.__cause__ or error, redis.ReadOnlyError):
+                self.client.connection_pool.disconnect(inuse_connections=False)
+        elif isinstance(error, (redis.RedisError, OSError)):
+            # What is sent through the Cluster's client follows its slot; a read that stands open on a node does not.
+            try:
+                self.client.nodes_manager.initialize(disconnect_startup_nodes_pools=False)
+            except REDIS_FAULTS:
+                pass  # nobody can be asked now; the next fault asks again
 
     def eviction_policies(self) -> dict[str, str]:
         """Each server's maxmemory-policy; empty where it may not be asked. Raises `QueueUnavailable`."""
@@ -193,7 +203,7 @@ class Connections:
             return {"this Redis": client.info("memory").get("maxmemory_policy", "noeviction")}
         except redis.ResponseError:  # NOPERM, or a server that hides it
             return {}
-        except redis.RedisError as error:
+        except REDIS_FAULTS as error:
             raise QueueUnavailable(f"Redis is away or refuses: {error}") from error
 
     def close(self) -> None:

@@ -1,0 +1,245 @@
+"""Seven partitions on three masters: verbs and firing, while slots move and nodes are away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis.crc import key_slot
+
+from tests.support.cluster import LocalCluster
+from tests.support.events import Events, Stopwatch
+from tests.support.proxy import wait_for
+from tests.support.worker import Worker
+from timerq import AsyncTimerQueue, Event, Outcome, QueueUnavailable, TimerQueue, Upsert
+from timerq.dispatcher import Dispatcher
+
+EVENT = Event("t")
+P = 7
+
+
+@pytest.fixture
+def queue(cluster: LocalCluster) -> Iterator[TimerQueue]:
+    with TimerQueue.connect(cluster.url) as queue:
+        queue.init(partitions=P)
+        yield queue
+
+
+@pytest.fixture
+def events(cluster: LocalCluster, queue: TimerQueue) -> Iterator[Events]:
+    with Events(cluster.url, queue.namespace) as events:
+        yield events
+
+
+def test_the_partitions_lie_on_every_node(cluster: LocalCluster, queue: TimerQueue) -> None:
+    assert queue.namespace is not None
+    owners = [cluster.owner_of(key_slot(tag)) for tag in queue.namespace.tags]
+    assert {owners.count(node) for node in range(3)} <= {2, 3}
+
+
+def test_every_verb(cluster: LocalCluster, queue: TimerQueue, events: Events) -> None:
+    made = queue.upsert_many([Upsert(f"k:{n}", EVENT, delay="1h") for n in range(300)])
+    assert all(not isinstance(result, Exception) and result.outcome is Outcome.CREATED for result in made)
+    assert (queue.count(), queue.count("k:1"), len(list(queue.list()))) == (300, 111, 300)
+    assert [schedule.key for schedule in queue.list()] == sorted(f"k:{n}" for n in range(300))
+    page = queue.list_page("k:", limit=50)
+    assert (len(page.items), page.cursor is not None) == (50, True)
+    assert queue.upsert("k:1", EVENT, delay="2h").outcome is Outcome.REPLACED
+    assert queue.pause("k:2").outcome is Outcome.PAUSED
+    assert queue.resume("k:2").outcome is Outcome.RESUMED
+    assert queue.trigger("k:3").outcome is Outcome.TRIGGERED
+    assert queue.trigger("k:4", consume=True).outcome is Outcome.TRIGGERED
+    assert queue.publish(EVENT, key="p").outcome is Outcome.PUBLISHED
+    assert queue.cancel("k:5").outcome is Outcome.CANCELLED
+    assert queue.cancel("k:5").outcome is Outcome.NOT_PENDING
+    gone = queue.cancel_many([f"k:{n}" for n in range(10, 20)])
+    assert all(change.outcome is Outcome.CANCELLED for change in gone if not isinstance(change, Exception))
+    queue.upsert_many([Upsert(f"o{n}", EVENT, owner="o", delay="1h") for n in range(20)])
+    assert queue.cancel_owner("o") == 20
+    assert queue.cancel_prefix("k:2") == 111
+    assert queue.stats().schedules == queue.count() == 300 - 2 - 10 - 111
+    assert {event.key for event in events.wait(3)} == {"k:3", "k:4", "p"}
+
+
+def test_the_other_client(cluster: LocalCluster) -> None:
+    async def use() -> None:
+        async with AsyncTimerQueue.connect(cluster.url, namespace="async") as queue:
+            await queue.init(partitions=P)
+            made = await queue.upsert_many([Upsert(f"k{n}", EVENT, delay="1h") for n in range(100)])
+            assert len(made) == 100
+            assert await queue.count() == 100
+            assert (await queue.cancel("k1")).outcome is Outcome.CANCELLED
+            assert await queue.cancel_prefix("") == 99
+
+    asyncio.run(use())
+
+
+def test_all_partitions_fire_in_time(cluster: LocalCluster, queue: TimerQueue, events: Events) -> None:
+    with Dispatcher(cluster.url):
+        queue.upsert_many([Upsert(f"k{n}", EVENT, delay=n * 2) for n in range(500)])
+        queue.upsert("tick", EVENT, every=50, limit=10)
+        events.wait(510)
+        time.sleep(1.2)  # now it sleeps, and knows of nothing
+        for n in range(20):
+            queue.upsert(f"late-{n}", EVENT, delay=50)
+        found = events.wait(530)
+    events.check()
+    assert {event.partition for event in found} == set(range(P))
+    late = [event.fired_ms - event.at_ms for event in found if event.key.startswith("late")]
+    assert sorted(late)[10] < 500  # woken, not looking by chance
+
+
+def test_stopping_waits_for_no_reader(cluster: LocalCluster, queue: TimerQueue) -> None:
+    before = set(threading.enumerate())
+    dispatcher = Dispatcher(cluster.url)
+    dispatcher.start()
+    time.sleep(0.3)  # its readers stand open
+    with Stopwatch() as watch:
+        dispatcher.stop()
+    assert watch.seconds < 5
+    assert set(threading.enumerate()) <= before
+
+
+def partition_of(queue: TimerQueue, lane: str) -> int:
+    assert queue.namespace is not None
+    return queue.namespace.partition_of(b"default", lane.encode())
+
+
+def a_key_of(queue: TimerQueue, partition: int, prefix: str) -> str:
+    """A key that lies in a partition."""
+    return next(key for key in (f"{prefix}{n}" for n in range(1000)) if partition_of(queue, key) == partition)
+
+
+def move_slot(cluster: LocalCluster, slot: int, to: int) -> None:
+    """All of it at once."""
+    source = cluster.begin_move(slot, to)
+    while cluster.move_keys(slot, source, to):
+        pass
+    cluster.end_move(slot, to)
+
+
+def is_down(cluster: LocalCluster) -> bool:
+    with cluster.client(0) as client:
+        info: Any = client.execute_command("CLUSTER INFO")
+        return "fail" in str(info["cluster_state"] if isinstance(info, dict) else info)
+
+
+def test_a_slot_moves_while_it_fires(
+    cluster: LocalCluster, queue: TimerQueue, events: Events, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    assert queue.namespace is not None
+    partition = 3
+    tag = queue.namespace.tags[partition]
+    slot = key_slot(tag)
+    keys = [f"k{n}" for n in range(2000)]
+    with Dispatcher(cluster.url) as dispatcher:
+        queue.upsert_many([Upsert(key, EVENT, delay=500 + n) for n, key in enumerate(keys)])
+        queue.upsert("tick", EVENT, every=100)
+        events.wait(100)
+        source = cluster.owner_of(slot)
+        target = (source + 1) % 3
+        cluster.begin_move(slot, target)
+        # half of it lies here, half of it there, for a while
+        for _ in range(8):
+            cluster.move_keys(slot, source, target, count=20)
+            time.sleep(0.1)
+        while cluster.move_keys(slot, source, target, count=50):
+            pass
+        cluster.end_move(slot, target)
+        events.wait(lambda seen: len({event.key for event in seen}) == 2001, timeout_s=60)
+        wait_for(lambda: not dispatcher.health.failing, "it is well again", 60)
+        # the reader of the wake signals has followed too: a sleeping partition is woken at its new place
+        ours = next(
+            key
+            for key in (f"w{n}" for n in range(1000))
+            if queue.namespace.partition_of(b"default", key.encode()) == partition
+        )
+        for n in range(5):
+            queue.upsert(ours, EVENT, delay=30)
+            events.wait(n + 1, key=ours)
+        queue.cancel("tick")
+        events.check()
+        late = [event.fired_ms - event.at_ms for event in events.of(ours)]
+        assert sorted(late)[2] < 500
+        once = [event.key for event in events.all if event.key.startswith("k")]
+        assert len(once) == len(set(once)) == 2000
+    # and back, for the tests that share these nodes
+    move_slot(cluster, slot, source)
+
+
+def test_a_half_moved_slot_stops_only_itself(
+    cluster: LocalCluster, queue: TimerQueue, events: Events
+) -> None:
+    assert queue.namespace is not None
+    slot = key_slot(queue.namespace.tags[0])
+    owners = [f"o{n % 10}" if n % 2 else None for n in range(700)]
+    queue.upsert_many([Upsert(f"k{n}", EVENT, owner=owner, delay=600) for n, owner in enumerate(owners)])
+    elsewhere = sum(partition_of(queue, owner or f"k{n}") != 0 for n, owner in enumerate(owners))
+    source = cluster.owner_of(slot)
+    target = (source + 1) % 3
+    cluster.begin_move(slot, target)
+    try:
+        cluster.move_keys(slot, source, target, count=40)
+        with Dispatcher(cluster.url):
+            events.wait(elsewhere)
+            with pytest.raises(QueueUnavailable):  # a new timer in it is refused, and says so
+                queue.upsert(a_key_of(queue, 0, "n"), EVENT, delay="1h")
+            move_slot(cluster, slot, target)
+            events.wait(700, timeout_s=60)
+            events.check()
+        assert queue.stats().all_schedules == 0
+    finally:
+        cluster.abandon_move(slot)
+        if cluster.owner_of(slot) != source:
+            move_slot(cluster, slot, source)
+
+
+def test_a_frozen_node_and_a_cluster_that_is_down(
+    cluster: LocalCluster, queue: TimerQueue, events: Events, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with Dispatcher(cluster.url, socket_timeout=0.5) as dispatcher:
+        queue.upsert_many([Upsert(f"k{n}", EVENT, delay=100 + n * 10) for n in range(700)])
+        events.wait(20)
+        node = cluster.nodes[2]
+        os.kill(node.pid, signal.SIGSTOP)
+        try:
+            wait_for(lambda: is_down(cluster), "the others notice")
+            wait_for(lambda: len(dispatcher.health.failing) >= P, "no partition can fire")
+        finally:
+            os.kill(node.pid, signal.SIGCONT)
+        cluster.wait_until_ok()
+        events.wait(700, timeout_s=60)
+        events.check()
+        wait_for(lambda: not dispatcher.health.failing, "it is well again", 60)
+
+
+def test_a_dispatcher_that_starts_before_the_cluster(
+    cluster: LocalCluster, queue: TimerQueue, events: Events
+) -> None:
+    queue.upsert("k", EVENT, delay=0)
+    for node in cluster.nodes:
+        os.kill(node.pid, signal.SIGSTOP)
+    worker = Worker(cluster.url + "?socket_timeout=0.5&socket_connect_timeout=0.5")
+    try:
+        worker.start(wait=False)
+        worker.wait_for_line("cannot fire")
+    finally:
+        for node in cluster.nodes:
+            os.kill(node.pid, signal.SIGCONT)
+    cluster.wait_until_ok()
+    try:
+        events.wait(1)
+        assert worker.terminate() == 0
+        assert not any("Traceback" in line for line in worker.lines)
+    finally:
+        if worker.alive:
+            worker.kill()
