@@ -258,7 +258,7 @@ def test_a_signal_ends_it_in_the_middle_of_a_backlog(
 def test_a_signal_ends_it_while_redis_is_away(proxy: Proxy, how: str) -> None:
     if how == "from the start":
         proxy.refuse()
-    worker = Worker(proxy.url)
+    worker = Worker(f"{proxy.url}?socket_timeout=1")
     try:
         worker.start(wait=how != "from the start")
         if how == "refused":
@@ -269,7 +269,7 @@ def test_a_signal_ends_it_while_redis_is_away(proxy: Proxy, how: str) -> None:
             worker.wait_for_line("cannot fire")
         with Stopwatch() as watch:
             assert worker.terminate() == 0
-        assert watch.seconds < 15  # at most a call's time-out for what is in hand, and one for saying goodbye
+        assert watch.seconds < 10  # at most a call's time-out for what is in hand
     finally:
         if worker.alive:
             worker.kill()
@@ -351,7 +351,8 @@ def every(step_ms: int) -> Callable[[Mapping[str, str], int, int], Plan]:
 def arm_calendar(queue: TimerQueue, key: str, at_ms: int, following: int | None = None, x: Any = "x") -> None:
     """A schedule whose instants only a planner knows."""
     from timerq.commands import upsert
-    from timerq.commands.command import Scope, one
+    from timerq.commands.command import Scope
+    from timerq.commands.items import one
     from timerq.model import Timing
 
     namespace = queue.init()

@@ -348,7 +348,9 @@ def test_a_frozen_server_is_waited_out(make_redis: MakeRedis) -> None:
 
 
 @pytest.mark.one_server
-def test_connections_that_the_server_closes_for_idling(redis_url: str, redis_client: redis.Redis) -> None:
+def test_connections_that_the_server_closes_for_idling(
+    redis_url: str, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
     redis_client.config_set("timeout", 2)
     try:
         # three of them: the third looks so seldom that its connection is closed each time

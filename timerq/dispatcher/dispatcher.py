@@ -129,7 +129,7 @@ class Dispatcher:
         if self._keeper is not None:
             self._keeper.join()
         try:
-            if self._loops:
+            if self._loops and not self.health.failing:
                 self._link.send([beat(self._loops[0].namespace, self.name, leaving=True)])
         except (QueueUnavailable, NamespaceMismatch):
             pass  # the others find out by its silence
