@@ -36,7 +36,7 @@ local request = nil
 
 -- The error leaves pcall as text, so that one bad record is one bad line.
 local function trigger(id, key, version, consume)
-  local r = read_record(id)
+  local r = read_record(redis.call('HGETALL', PREFIX .. 'sch:' .. id))
   if consume and r.kind ~= 'o' then return 'INVALID consume' end
   request = (request or reserve_versions(#ARGV) - 1) + 1
   local event_id = meta[5] .. '-' .. version .. '-t' .. int(request)

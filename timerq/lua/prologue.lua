@@ -122,9 +122,9 @@ end
 
 local FIELDS = {s = 1, d = 1, p = 1, p1 = 1, p2 = 1, p3 = 1, c = 1, w = 1, t = 1, f = 1, m = 1, e = 1, x = 1}
 
--- A record with its packed fields taken apart; nil when there is none. Raises on one that cannot be read.
-local function read_record(id)
-  local flat = redis.call('HGETALL', PREFIX .. 'sch:' .. id)
+-- A record's fields and values with the packed ones taken apart; nil when there are none. Raises on one that cannot be
+-- read.
+local function read_record(flat)
   if #flat == 0 then return nil end
   local r = {}
   for i = 1, #flat, 2 do
@@ -140,16 +140,17 @@ end
 
 local CONTENT = {m = 'application/msgpack', j = 'application/json'}
 local streams_seen = {}
+local now_text = int(now_ms)
 
 -- Puts one event on its stream. Raises (with nothing written) where Redis refuses.
 local function emit(stream, event_id, event_type, tenant, key, owner, at, n, version, missed, payload, content, correlation)
   local entry = redis.pcall('XADD', PREFIX .. 's:' .. stream, '*',
-    'id', event_id, 'type', event_type, 'key', key, 'tenant', tenant, 'owner', owner, 'at', at, 'fired_ms', int(now_ms),
+    'id', event_id, 'type', event_type, 'key', key, 'tenant', tenant, 'owner', owner, 'at', at, 'fired_ms', now_text,
     'n', n, 'version', version, 'missed', missed, 'payload', payload, 'content_type', CONTENT[content],
     'correlation', correlation or '{}')
   if type(entry) == 'table' then error('stream ' .. stream .. ': ' .. reason(entry), 0) end
   if not streams_seen[stream] then
     streams_seen[stream] = true
-    redis.pcall('ZADD', k_streams, 'NX', int(now_ms), stream) -- the event is out: nothing may fail from here on
+    redis.pcall('ZADD', k_streams, 'NX', now_text, stream) -- the event is out: nothing may fail from here on
   end
 end
