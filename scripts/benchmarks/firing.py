@@ -103,6 +103,10 @@ def scripts(rig: Rig) -> list[Row]:
     return rows
 
 
+_NOTICED_US = 200
+"""Shorter ones are not logged. With 0 the slow log would also hold every command inside the scripts, and slow them."""
+
+
 class slow_log:
     """Collects the µs of the scripts that ran meanwhile."""
 
@@ -112,7 +116,7 @@ class slow_log:
 
     def __enter__(self) -> list[int]:
         self._client.slowlog_reset()
-        self._client.config_set("slowlog-log-slower-than", 0)
+        self._client.config_set("slowlog-log-slower-than", _NOTICED_US)
         return self._took
 
     def __exit__(self, *_: object) -> None:
