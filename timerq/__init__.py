@@ -23,7 +23,7 @@ calls ``lua/fire.lua``, which puts the event on its stream and takes the schedul
 from timerq.async_client import AsyncHandle, AsyncTimerQueue
 from timerq.client import Handle, TimerQueue
 from timerq.clock import Clock
-from timerq.commands.upsert import Upsert
+from timerq.commands.arming import Upsert
 from timerq.errors import (
     ContractBroken,
     DurabilityUnavailable,

@@ -16,11 +16,12 @@ from timerq.clock import Clock, ask_redis
 from timerq.commands import cancel as cancelling
 from timerq.commands import edit, read
 from timerq.commands import upsert as upserting
-from timerq.commands.command import Durability, Item, Later, Namespace, Scope, Steps, gather, many
+from timerq.commands.arming import Mode, Upsert, Upserted
+from timerq.commands.command import Durability, Namespace, Scope, Steps
 from timerq.commands.durable import parse_durable
+from timerq.commands.items import Item, Later, gather, many
 from timerq.commands.namespace import open_namespace, reopen_namespace
 from timerq.commands.queue import CallQueue
-from timerq.commands.upsert import Mode, Upsert, Upserted, UpsertView
 from timerq.errors import TimerqError
 from timerq.model import Change, Event, Outcome, Page, Schedule, Stats, check_plain_name
 from timerq.settings import DEFAULT_MAX_PAYLOAD_BYTES
@@ -32,15 +33,15 @@ Handles = list["AsyncHandle | TimerqError"]
 Changes = list[Change | TimerqError]
 
 
-class AsyncHandle(UpsertView):
+class AsyncHandle(Upserted):
     """What `AsyncTimerQueue.upsert` returns: what it did, and a way to take it back."""
 
     __slots__ = ("_queue",)
 
-    def __init__(self, queue: AsyncTimerQueue, result: Upserted) -> None:
-        self.result = result
-        self.is_cancelled = False
+    def _of(self, queue: AsyncTimerQueue) -> Self:
+        """The same handle, of ``queue``."""
         self._queue = queue
+        return self
 
     async def cancel(self) -> bool:
         """Cancels this very version; False where it has fired, was replaced or was cancelled before.
@@ -186,8 +187,8 @@ class AsyncTimerQueue:
             idempotency_key,
         )
         scope = await self._open()
-        item = upserting.item(scope, wanted)
-        return AsyncHandle(self, await self._call(item, parse_durable(durable)))
+        item = upserting.item(scope, wanted, AsyncHandle)
+        return (await self._call(item, parse_durable(durable)))._of(self)
 
     async def upsert_many(
         self, items: Iterable[Upsert | Mapping[str, Any]], *, durable: str | None = None
@@ -201,10 +202,10 @@ class AsyncTimerQueue:
         return await self._link.run(
             many(
                 scope,
-                lambda thing: upserting.item(scope, thing),
+                lambda thing: upserting.item(scope, thing, AsyncHandle),
                 items,
                 parse_durable(durable),
-                lambda result: AsyncHandle(self, result),
+                lambda handle: handle._of(self),
             )
         )
 

@@ -13,10 +13,11 @@ from timerq.clock import Clock, ask_redis
 from timerq.commands import cancel as cancelling
 from timerq.commands import edit, read
 from timerq.commands import upsert as upserting
-from timerq.commands.command import Namespace, Scope, Steps, many, one
+from timerq.commands.arming import Mode, Upsert, Upserted
+from timerq.commands.command import Namespace, Scope, Steps
 from timerq.commands.durable import parse_durable
+from timerq.commands.items import many, one
 from timerq.commands.namespace import open_namespace, reopen_namespace
-from timerq.commands.upsert import Mode, Upsert, Upserted, UpsertView
 from timerq.errors import TimerqError
 from timerq.link import Link
 from timerq.model import Change, Event, Outcome, Page, Schedule, Stats, check_plain_name
@@ -29,15 +30,15 @@ Handles = list["Handle | TimerqError"]
 Changes = list[Change | TimerqError]
 
 
-class Handle(UpsertView):
+class Handle(Upserted):
     """What `TimerQueue.upsert` returns: what it did, and a way to take it back."""
 
     __slots__ = ("_queue",)
 
-    def __init__(self, queue: TimerQueue, result: Upserted) -> None:
-        self.result = result
-        self.is_cancelled = False
+    def _of(self, queue: TimerQueue) -> Self:
+        """The same handle, of ``queue``."""
         self._queue = queue
+        return self
 
     def cancel(self) -> bool:
         """Cancels this very version; False where it has fired, was replaced or was cancelled before.
@@ -180,8 +181,8 @@ class TimerQueue:
             idempotency_key,
         )
         scope = self._open()
-        item = upserting.item(scope, wanted)
-        return Handle(self, self._link.run(one(scope, item, parse_durable(durable))))
+        item = upserting.item(scope, wanted, Handle)
+        return self._link.run(one(scope, item, parse_durable(durable)))._of(self)
 
     def upsert_many(
         self, items: Iterable[Upsert | Mapping[str, Any]], *, durable: str | None = None
@@ -195,10 +196,10 @@ class TimerQueue:
         return self._link.run(
             many(
                 scope,
-                lambda thing: upserting.item(scope, thing),
+                lambda thing: upserting.item(scope, thing, Handle),
                 items,
                 parse_durable(durable),
-                lambda result: Handle(self, result),
+                lambda handle: handle._of(self),
             )
         )
 

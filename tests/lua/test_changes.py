@@ -10,7 +10,7 @@ from tests.lua.test_upsert import STATES, bring
 from tests.support.partition import EVENT, NOW, Partition
 from timerq import Event, Upsert
 from timerq.commands import cancel, edit, upsert
-from timerq.commands.command import many
+from timerq.commands.items import many
 
 
 def floors(partition: Partition) -> dict[str, int]:

@@ -11,8 +11,9 @@ import redis
 from tests.support.partition import EVENT, NOW, Partition
 from timerq import Event, NamespaceMismatch, QueueUnavailable, Upsert, keys
 from timerq.commands import cancel, edit, read, upsert
-from timerq.commands.command import Command, gather
+from timerq.commands.command import Command
 from timerq.commands.dispatch import Advance, Handover, advance, beat, fire, trim
+from timerq.commands.items import gather
 from timerq.commands.ranges import key_range
 from timerq.lua import SCRIPTS
 

@@ -15,7 +15,7 @@ import redis
 from tests.support.partition import EVENT, NOW, Partition
 from timerq import Event, Upsert
 from timerq.commands import read, upsert
-from timerq.commands.command import many
+from timerq.commands.items import many
 from timerq.embedded import EmbeddedRedis
 
 ODD_KEYS = [

@@ -15,8 +15,8 @@ from tests.lua.test_trim import old
 from tests.support.partition import EVENT, NOW, Partition
 from timerq import Event, Upsert
 from timerq.commands import cancel, edit, upsert
-from timerq.commands.command import gather
 from timerq.commands.dispatch import trim
+from timerq.commands.items import gather
 
 
 @contextmanager

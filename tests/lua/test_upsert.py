@@ -9,8 +9,8 @@ import pytest
 from tests.support.partition import EVENT, NOW, Partition
 from timerq import Event, InvalidSchedule, Upsert
 from timerq.commands import upsert
-from timerq.commands.command import gather
 from timerq.commands.dispatch import Advance
+from timerq.commands.items import gather
 
 STATES = ["armed", "paused", "held", "claimed"]
 LETTER = {"armed": "a", "paused": "p", "held": "h", "claimed": "c"}

@@ -26,19 +26,14 @@ from timerq.commands.command import (
     MAX_BYTES,
     MAX_ITEMS,
     Durability,
-    Item,
-    Later,
     Namespace,
     PartitionUnmade,
     Scope,
-    batches,
     command,
-    gather,
-    many,
-    read_items,
     read_lines,
 )
 from timerq.commands.durable import parse_durable, reached, wait_words
+from timerq.commands.items import Item, Later, batches, gather, many, read_items
 from timerq.commands.namespace import open_namespace, parse_namespace
 from timerq.commands.queue import CallQueue
 from timerq.commands.ranges import key_range

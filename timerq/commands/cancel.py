@@ -6,17 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from timerq import keys
-from timerq.commands.command import (
-    MAX_ITEMS,
-    Command,
-    Durability,
-    Item,
-    Reply,
-    Scope,
-    Steps,
-    command,
-    read_lines,
-)
+from timerq.commands.command import MAX_ITEMS, Command, Durability, Reply, Scope, Steps, command, read_lines
+from timerq.commands.items import Item
 from timerq.commands.ranges import Range, key_range
 from timerq.commands.upsert import check_version
 from timerq.lua import Word

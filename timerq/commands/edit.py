@@ -7,7 +7,8 @@ from typing import Literal
 
 from timerq import codec, keys
 from timerq.commands.cancel import locate, read_change
-from timerq.commands.command import Item, Scope
+from timerq.commands.command import Scope
+from timerq.commands.items import Item
 from timerq.commands.record import payload_fields
 from timerq.commands.upsert import check_version
 from timerq.errors import InvalidSchedule

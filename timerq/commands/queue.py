@@ -10,7 +10,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from timerq.commands.command import MAX_BYTES, MAX_ITEMS, Durability, Item
+from timerq.commands.command import MAX_BYTES, MAX_ITEMS, Durability
+from timerq.commands.items import Item
 
 W = TypeVar("W")
 
