@@ -26,13 +26,13 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return [(match[1], match[2]) for match in BLOCK.finditer(page.read_text(encoding="utf-8"))]
 
 
-def run_command(line: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def run_command(line: str, env: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
     words = shlex.split(line)
     assert words[0] == "timerq", line
     return subprocess.run(
         [sys.executable, "-m", "timerq", *words[1:]],
         env=env,
-        cwd=ROOT,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=60,
@@ -42,7 +42,9 @@ def run_command(line: str, env: dict[str, str]) -> subprocess.CompletedProcess[s
 
 @pytest.mark.one_server
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_examples_run(page, redis_url, redis_client, monkeypatch, capsys):
+def test_examples_run(page, redis_url, redis_client, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)  # examples may leave files
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.setenv("TIMERQ_REDIS_URL", redis_url)
     env = {**os.environ, "TIMERQ_REDIS_URL": redis_url}
     variables: dict[str, object] = {"__name__": "example"}
@@ -52,7 +54,7 @@ def test_examples_run(page, redis_url, redis_client, monkeypatch, capsys):
         elif language == "console":
             for line in text.splitlines():
                 if line.startswith("$ timerq"):
-                    done = run_command(line[2:], env)
+                    done = run_command(line[2:], env, tmp_path)
                     assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
         elif language == "sh":
             for line in text.splitlines():
