@@ -7,7 +7,7 @@ import random
 import threading
 import time
 
-from timerq.commands.command import MAX_ITEMS, Namespace
+from timerq.commands.command import MAX_ITEMS, Command, Namespace
 from timerq.commands.dispatch import Advance, Fired, Handover, advance, fire
 from timerq.dispatcher.decide import Clocks, Watch, adapt_batch, backoff_s
 from timerq.dispatcher.health import Health
@@ -54,6 +54,8 @@ class PartitionLoop(threading.Thread):
         self._stopping = False
         self._look_now = True
         self._last_look_us = 0
+        self._asked = (self._batch, 0)
+        self._command = fire(namespace, partition, batch=self._batch)
         self.fired_total = 0
 
     def ranked(self, rank: int) -> None:
@@ -120,8 +122,7 @@ class PartitionLoop(threading.Thread):
     def _look(self) -> None:
         sent_us = monotonic_us()
         lag_ms = self._watch.lag_ms
-        command = fire(self.namespace, self._partition, batch=self._batch, lag_ms=lag_ms)
-        (fired,) = self._link.send([command])
+        (fired,) = self._link.send([self._question(lag_ms)])
         received_us = monotonic_us()
         self._clocks.learn(fired.now_us, sent_us, received_us)
         took_us = received_us - sent_us - (self._clocks.quickest_us or 0)
@@ -138,6 +139,14 @@ class PartitionLoop(threading.Thread):
                 fired.wait_us == 0 and idle
             ):  # nothing to be had although something is due: never turn without a pause
                 self._watch.head_us = fired.now_us + _IDLE_TURN_US
+
+    def _question(self, lag_ms: int) -> Command[Fired]:
+        """The call of fire.lua; made anew only where it differs from the last one, for it is made when it is due."""
+        asked = (self._batch, lag_ms)
+        if self._asked != asked:
+            self._asked = asked
+            self._command = fire(self.namespace, self._partition, batch=self._batch, lag_ms=lag_ms)
+        return self._command
 
     def _ask_calendars(self, fired: Fired) -> None:
         steps = [self._ask(handover, fired.now_us // 1000) for handover in fired.handovers]
