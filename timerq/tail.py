@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from timerq import codec, keys
 from timerq.commands.command import Namespace
+from timerq.commands.entries import read_entries
 from timerq.errors import ContractBroken
 from timerq.link import REDIS_FAULTS, unavailable
 from timerq.model import check_plain_name
@@ -101,18 +102,6 @@ def read_event(
 
 _TEXTS = ("id", "type", "key", "tenant", "owner", "content_type")
 _NUMBERS = ("at", "fired_ms", "n", "version", "missed")
-
-
-def read_reply(reply: Any) -> list[tuple[bytes, list[tuple[bytes, Mapping[bytes, bytes]]]]]:
-    """XREAD's reply as (stream, [(entry, fields)]): RESP2 has a list of pairs, RESP3 a map, a time-out nothing."""
-    found = []
-    for stream, entries in reply.items() if isinstance(reply, Mapping) else reply or ():
-        nested = len(entries) == 1 and entries[0] and isinstance(entries[0][0], (list, tuple))
-        # redis-py nests a RESP3 stream's entries once more; a trimmed entry has no fields
-        found.append(
-            (stream, [(entry, fields or {}) for entry, fields in (entries[0] if nested else entries)])
-        )
-    return found
 
 
 class Tail:
@@ -237,7 +226,7 @@ class Tail:
         After a failure it does not wait for something to come, so that "Redis is back" is said when it is.
         """
         block_ms = BLOCK_MS if wait else None
-        found = read_reply(self._connections.open().xread(after, count=_COUNT, block=block_ms))
+        found = read_entries(self._connections.open().xread(after, count=_COUNT, block=block_ms))
         read_us = time.time_ns() // 1000
         for stream, entries in found:
             for entry, fields in entries:

@@ -13,6 +13,7 @@ its session and number, so nothing here needs to know whether the first one arri
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from dataclasses import dataclass, field
@@ -234,6 +235,7 @@ class AsyncConnections:
             self.embedded.start()
             target = Target("standalone", self.embedded.url)
         self._nodes: dict[str, Any] = {}
+        self._opening = asyncio.Lock()
         self._options = {"retry": AsyncRetry(_backoff(), retries), **_connection_options(options)}
         self._target = target
         self.is_cluster = target.kind == "cluster"
@@ -252,9 +254,11 @@ class AsyncConnections:
     async def open(self) -> Any:
         """The redis-py client, ready to send."""
         if self.client is None:
-            client = self._make()
-            await client.initialize()
-            self.client = client
+            async with self._opening:  # tasks that come together must not make a client each
+                if self.client is None:
+                    client = self._make()
+                    await client.initialize()
+                    self.client = client
         return self.client
 
     async def node_of(self, key: bytes) -> Any:

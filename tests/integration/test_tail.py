@@ -10,7 +10,8 @@ import pytest
 
 from timerq import Event, InvalidSchedule, QueueUnavailable, TimerQueue
 from timerq.codec import MSGPACK
-from timerq.tail import Published, Tail, Unreadable, read_event, read_reply
+from timerq.commands.entries import read_entries
+from timerq.tail import Published, Tail, Unreadable, read_event
 
 FIELDS = {
     b"id": b"0-7-1",
@@ -75,12 +76,12 @@ def test_what_is_no_event_is_said_and_not_raised(damage: dict[bytes, bytes | Non
     ],
 )
 def test_replies_of_both_protocols(reply: Any) -> None:
-    assert read_reply(reply) == [(b"s", [(b"1-0", {b"a": b"b"}), (b"2-0", {})])]
+    assert read_entries(reply) == [(b"s", [(b"1-0", {b"a": b"b"}), (b"2-0", {})])]
 
 
 @pytest.mark.parametrize("reply", [None, [], {}])
 def test_a_time_out_is_no_entries(reply: Any) -> None:
-    assert read_reply(reply) == []
+    assert read_entries(reply) == []
 
 
 @pytest.mark.parametrize("protocol", [2, 3])

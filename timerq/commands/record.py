@@ -60,8 +60,10 @@ def definition_fields(event: Event, kind: str, limit_bytes: int) -> list[Word]:
             fields += ("p2", data[2 * _PIECE : 3 * _PIECE])
             if size > 3 * _PIECE:
                 fields += ("p3", data[3 * _PIECE :])
-    if event.correlation:
-        fields += ("c", codec.encode_correlation(event.correlation))
+    if event.correlation is not None:
+        correlation = codec.encode_correlation(event.correlation)
+        if event.correlation:
+            fields += ("c", correlation)
     return fields
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from timerq import keys
 from timerq.commands.command import Namespace
+from timerq.commands.entries import read_entries
 from timerq.dispatcher.decide import backoff_s
 from timerq.dispatcher.health import Health
 from timerq.dispatcher.partition import PartitionLoop
@@ -25,24 +25,6 @@ BLOCK_MS = 10_000
 SOCKET_TIMEOUT_S = BLOCK_MS / 1000 + 5
 
 logger = logging.getLogger("timerq.dispatcher")
-
-
-def parse_entries(reply: Any) -> list[tuple[bytes, list[tuple[bytes, Mapping[bytes, bytes]]]]]:
-    """XREAD's reply as (stream, [(id, fields)]): RESP2 has a list of pairs, RESP3 a map, a time-out nothing."""
-    if not reply:
-        return []
-    pairs = reply.items() if isinstance(reply, Mapping) else reply
-    found = []
-    for stream, entries in pairs:
-        if (
-            len(entries) == 1
-            and isinstance(entries[0], list)
-            and entries[0]
-            and isinstance(entries[0][0], (list, tuple))
-        ):
-            entries = entries[0]  # redis-py nests a RESP3 stream's entries once more
-        found.append((stream, [(entry[0], entry[1]) for entry in entries]))
-    return found
 
 
 class Listener(threading.Thread):
@@ -88,7 +70,7 @@ class Listener(threading.Thread):
 
     def _read(self, block_ms: int | None) -> None:
         _, client = self._connections.node_of(next(iter(self._seen)))
-        for stream, entries in parse_entries(client.xread(self._seen, block=block_ms)):
+        for stream, entries in read_entries(client.xread(self._seen, block=block_ms)):
             for entry, fields in entries:
                 self._seen[stream] = entry
                 self._loops[stream].woken(int(float(fields[b"at"])), int(fields[b"now_us"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timerq.dispatcher.listen import parse_entries
+from timerq.commands.entries import read_entries
 
 ENTRY = (b"1-0", {b"at": b"5", b"now_us": b"4000"})
 
@@ -21,9 +21,9 @@ ENTRY = (b"1-0", {b"at": b"5", b"now_us": b"4000"})
     ids=["resp2", "resp2-pair", "resp3", "resp3-nested", "resp3-nested-lists"],
 )
 def test_every_shape_reads_the_same(reply):
-    assert parse_entries(reply) == [(b"w", [ENTRY])]
+    assert read_entries(reply) == [(b"w", [ENTRY])]
 
 
 @pytest.mark.parametrize("reply", [None, [], {}])
 def test_a_time_out_is_nothing(reply):
-    assert parse_entries(reply) == []
+    assert read_entries(reply) == []
