@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timerq.errors import InvalidSchedule
+from timerq.model import Timing
 from timerq.timing import (
     MAX_DURATION_MS,
     MAX_INSTANT_MS,
     MAX_LIMIT,
-    Timing,
     interval_after,
     resolve_due,
     resolve_duration,

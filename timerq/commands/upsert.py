@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from timerq import keys
 from timerq.commands.arming import Upsert, Upserted, timing_of
@@ -21,12 +21,24 @@ U = TypeVar("U", bound="Upserted")
 _MODES = ("replace", "keep", "earliest", "latest")
 
 
+@overload
+def item(
+    scope: Scope, upsert: Upsert | Mapping[str, Any], *, incarnation: int | None = None
+) -> Item[Upserted]: ...
+
+
+@overload
+def item(
+    scope: Scope, upsert: Upsert | Mapping[str, Any], make: type[U], incarnation: int | None = None
+) -> Item[U]: ...
+
+
 def item(
     scope: Scope,
     upsert: Upsert | Mapping[str, Any],
-    make: type[U] = Upserted,  # type: ignore[assignment]  # U is Upserted where nobody says otherwise
+    make: type[Any] = Upserted,
     incarnation: int | None = None,
-) -> Item[U]:
+) -> Item[Any]:
     """The command's part for one upsert; it reads as a ``make``, a client's kind of `Upserted`.
 
     ``incarnation`` is an owner handle's (a version). Raises `InvalidSchedule`.
