@@ -301,7 +301,8 @@ def undocumented(path: Path) -> Iterator[str]:
                 or node.name[0] == "_"
             ):
                 continue
-            overload = any("setter" in ast.unparse(decorator) for decorator in node.decorator_list)
+            marks = [ast.unparse(decorator) for decorator in node.decorator_list]
+            overload = any("setter" in mark or mark == "overload" for mark in marks)
             if not ast.get_docstring(node) and not overload:
                 yield where + node.name
             if isinstance(node, ast.ClassDef):
