@@ -67,6 +67,11 @@ def record(t: bytes, id: bytes) -> bytes:
     return t + b":sch:" + id
 
 
+def identity_of(record: bytes) -> bytes:
+    """The id in a record's key."""
+    return record.partition(b"}:sch:")[2]
+
+
 def index(t: bytes) -> bytes:
     """Every id of the partition, in key order."""
     return t + b":keys"

@@ -342,11 +342,11 @@ def test_a_word_of_a_mapping_may_be_none_for_not_given() -> None:
 
 
 def test_most_upserts_need_no_options() -> None:
-    assert upsert.item(SCOPE, Upsert("k", EVENT, delay=5)).args[:2] == ["+5", ""]
-    assert upsert.item(SCOPE, Upsert("k", EVENT, at=5)).args[:2] == ["@5", ""]
-    assert upsert.item(SCOPE, Upsert("k", EVENT, every=5)).args[:2] == ["+5", ""]
-    assert upsert.item(SCOPE, Upsert("k", EVENT, every=5, initial_delay=0)).args[:2] == ["+0", ""]
-    assert upsert.item(SCOPE, Upsert("k", EVENT, every=5, start=7)).args[:2] == ["@7", ""]
+    assert upsert.item(SCOPE, Upsert("k", EVENT, delay=5)).args[:2] == ("+5", "")
+    assert upsert.item(SCOPE, Upsert("k", EVENT, at=5)).args[:2] == ("@5", "")
+    assert upsert.item(SCOPE, Upsert("k", EVENT, every=5)).args[:2] == ("+5", "")
+    assert upsert.item(SCOPE, Upsert("k", EVENT, every=5, initial_delay=0)).args[:2] == ("+0", "")
+    assert upsert.item(SCOPE, Upsert("k", EVENT, every=5, start=7)).args[:2] == ("@7", "")
 
 
 def test_options_are_eleven_words() -> None:
@@ -447,15 +447,15 @@ def test_an_owner_lives_in_one_partition_and_a_prefix_in_all() -> None:
 
 
 def dummy(partition: int = 0, size: int = 1) -> Item[Any]:
-    return Item("cancel", partition, [b"r", b"f"], [""], size, lambda words, rest, durable: words)
+    return Item("cancel", partition, (b"r", b"f"), ("",), size, lambda words, rest, durable: words)
 
 
 def test_batches_are_bounded_by_items_and_bytes() -> None:
-    pairs = [(i, dummy()) for i in range(2 * MAX_ITEMS + 1)]
+    pairs = [dummy() for _ in range(2 * MAX_ITEMS + 1)]
     assert [len(batch) for batch in batches(pairs)] == [MAX_ITEMS, MAX_ITEMS, 1]
-    large = [(i, dummy(size=MAX_BYTES // 2)) for i in range(5)]
+    large = [dummy(size=MAX_BYTES // 2) for _ in range(5)]
     assert [len(batch) for batch in batches(large)] == [2, 2, 1]
-    assert [len(batch) for batch in batches([(0, dummy(size=10 * MAX_BYTES))])] == [1]
+    assert [len(batch) for batch in batches([dummy(size=10 * MAX_BYTES)])] == [1]
     assert list(batches([])) == []
 
 
@@ -464,7 +464,7 @@ def test_many_asks_all_partitions_at_once_keeps_the_order_and_repeats_what_came_
         if thing == "bad":
             raise InvalidSchedule("key", thing, "want better")
         return Item(
-            "cancel", thing % 7, [b"r", b"f"], [""], 1, lambda words, rest, durable: (thing, words[0])
+            "cancel", thing % 7, (b"r", b"f"), ("",), 1, lambda words, rest, durable: (thing, words[0])
         )
 
     things: list[Any] = [0, 1, "bad", 7, 2, 14]
@@ -497,7 +497,7 @@ def test_many_asks_all_partitions_at_once_keeps_the_order_and_repeats_what_came_
 def test_calls_gather_by_script_and_durability_in_order() -> None:
     queue: CallQueue[int] = CallQueue()
     fsync = Durability(fsync=True)
-    pause = Item("edit", 0, [], [], 1, lambda words, rest, durable: words)
+    pause = Item("edit", 0, (), (), 1, lambda words, rest, durable: words)
     calls: list[tuple[Item[Any], Durability | None]] = [
         (dummy(), None), (dummy(), None), (pause, None), (dummy(), None), (dummy(), fsync), (dummy(), fsync),
     ]  # fmt: skip
@@ -537,7 +537,7 @@ def test_an_item_reads_its_line_and_what_stands_behind_it() -> None:
     def reader(words: list[str], rest: Iterator[bytes], durable: str) -> Any:
         return words[0], next(rest), durable
 
-    items = [Item("upsert", 0, [], [], 1, reader)] * 4
+    items = [Item("upsert", 0, (), (), 1, reader)] * 4
     lines = b"OK 1\nONE\nBROKEN WRONGTYPE it is a list\nLATER\nTWO"
     one, broken, later, two = read_items([lines, b"a", b"b"], items, "fsync")
     assert (one, two) == (("ONE", b"a", "fsync"), ("TWO", b"b", "fsync"))

@@ -45,10 +45,10 @@ def item(scope: Scope, key: str, owner: str | None = None, if_version: int | Non
     """The command's part for one cancel; raises `InvalidSchedule` for a bad name or version."""
     partition, tag, id, owner_bytes = locate(scope, key, owner)
     check_version(if_version)
-    item_keys: list[Word] = [keys.record(tag, id), keys.id_floor(tag, id)]
+    item_keys: tuple[Word, ...] = (keys.record(tag, id), keys.id_floor(tag, id))
     if owner_bytes:
-        item_keys.append(keys.owner_index(tag, scope.tenant_bytes, owner_bytes))
-    args: list[Word] = ["" if if_version is None else if_version]
+        item_keys += (keys.owner_index(tag, scope.tenant_bytes, owner_bytes),)
+    args: tuple[Word, ...] = ("" if if_version is None else if_version,)
     return Item("cancel", partition, item_keys, args, 2 * len(id) + 100, read_change(key, owner))
 
 

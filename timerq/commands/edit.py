@@ -24,10 +24,10 @@ def item(
     """The command's part for one change of a schedule in place; raises `InvalidSchedule`."""
     partition, tag, id, owner_bytes = locate(scope, key, owner)
     check_version(if_version)
-    item_keys: list[Word] = [keys.record(tag, id)]
+    item_keys: tuple[Word, ...] = (keys.record(tag, id),)
     if owner_bytes:
-        item_keys.append(keys.owner_index(tag, scope.tenant_bytes, owner_bytes))
-    args: list[Word] = [verb, "" if if_version is None else if_version]
+        item_keys += (keys.owner_index(tag, scope.tenant_bytes, owner_bytes),)
+    args: tuple[Word, ...] = (verb, "" if if_version is None else if_version)
     plain = read_change(key, owner)
 
     def read(words: list[str], rest: Iterator[bytes], durable: str) -> Change:
@@ -51,11 +51,11 @@ def publish_item(scope: Scope, event: Event, key: str, owner: str | None = None)
     namespace = scope.namespace
     partition = namespace.partition_of(scope.tenant_bytes, owner_bytes or key_bytes)
     tag = namespace.tags[partition]
-    args: list[Word] = [key_bytes, owner_bytes, event.stream, content, event.type, correlation, data]
+    args: tuple[Word, ...] = (key_bytes, owner_bytes, event.stream, content, event.type, correlation, data)
 
     def read(words: list[str], rest: Iterator[bytes], durable: str) -> Change:
         return Change(Outcome(words[0]), key, owner, int(words[1]), None, words[2], durable)
 
     reader: Callable[[list[str], Iterator[bytes], str], Change] = read
     size = len(key_bytes) + len(owner_bytes) + len(data) + len(correlation) + 300
-    return Item("publish", partition, [keys.stream(tag, event.stream.encode())], args, size, reader)
+    return Item("publish", partition, (keys.stream(tag, event.stream.encode()),), args, size, reader)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from timerq import keys
 from timerq.commands.arming import Upsert, Upserted, timing_of
@@ -13,6 +13,7 @@ from timerq.commands.command import Scope
 from timerq.commands.items import Item
 from timerq.commands.record import STATES, decode, definition_fields, size_of, take, window_fields
 from timerq.errors import ContractBroken, InvalidSchedule
+from timerq.keys import identity_of
 from timerq.lua import Word
 from timerq.model import Event, Outcome, Timing, check_text
 from timerq.timing import resolve_duration, resolve_instant, resolve_wait
@@ -102,24 +103,18 @@ def _assemble(
     partition = namespace.partition_of(tenant, owner or key)
     tag = namespace.tags[partition]
     id = keys.identity(tenant, key, owner)
-    item_keys: list[Word] = [keys.record(tag, id)]
+    item_keys: tuple[Word, ...] = (keys.record(tag, id),)
     if owner:
         item_keys += (keys.owner_index(tag, tenant, owner), keys.owner_floor(tag, tenant, owner))
     if wanted.idempotency_key is not None:
         token = check_text("idempotency_key", wanted.idempotency_key)
-        item_keys.append(keys.once(tag, tenant, owner or key, token))
+        item_keys += (keys.once(tag, tenant, owner or key, token),)
         options += _digest(id, when, options, definition)
     elif options:
         options += "-"
-    args = [when, options, len(definition), *definition]
-    return Item(
-        "upsert",
-        partition,
-        item_keys,
-        args,
-        300 + len(id) + size_of(definition),
-        _Reader(scope, wanted, id, make),
-    )
+    args = (when, options, len(definition), *definition)
+    size = 300 + len(id) + size_of(definition)
+    return _UpsertItem(partition, item_keys, args, size, scope.tenant, wanted, make)
 
 
 def _options(wanted: Upsert, timing: Timing, incarnation: int | None, following: int | None) -> str:
@@ -196,33 +191,41 @@ _WANT = {
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
-class _Reader(Generic[U]):
+class _UpsertItem(Item[U]):
     """Reads one upsert's line, and a KEPT one's record behind it."""
 
-    __slots__ = ("id", "make", "scope", "wanted")
+    __slots__ = ("make", "tenant", "wanted")
 
-    def __init__(self, scope: Scope, wanted: Upsert, id: bytes, make: type[U]) -> None:
-        self.scope = scope
+    def __init__(
+        self,
+        partition: int,
+        keys: tuple[Word, ...],
+        args: tuple[Word, ...],
+        size: int,
+        tenant: str,
+        wanted: Upsert,
+        make: type[U],
+    ) -> None:
+        self.script = "upsert"
+        self.partition = partition
+        self.keys = keys
+        self.args = args
+        self.size = size
+        self.position = 0
+        self.tenant = tenant
         self.wanted = wanted
-        self.id = id
         self.make = make
 
-    def __call__(self, words: list[str], rest: Iterator[bytes], durable: str) -> U:
-        status, wanted, tenant = words[0], self.wanted, self.scope.tenant
-        if len(words) > 3 and status != "KEPT":
-            # CREATED, REPLACED, UNCHANGED, DUPLICATE
-            return self.make(
-                wanted,
-                tenant,
-                _OUTCOMES[status],
-                int(words[1]),
-                int(words[2]),
-                STATES[words[3]],
-                durable,
-                words,
-            )
+    def read(self, words: list[str], rest: Iterator[bytes], durable: str) -> U:
+        status, wanted, tenant = words[0], self.wanted, self.tenant
+        if len(words) > 3 and status != "KEPT":  # CREATED, REPLACED, UNCHANGED, DUPLICATE
+            more = words if len(words) > 4 else None
+            version, at_ms, state = int(words[1]), int(words[2]), STATES[words[3]]
+            return self.make(wanted, tenant, _OUTCOMES[status], version, at_ms, state, durable, more)
         if status == "KEPT":
-            stored = decode(self.id, take(words[4], rest))
+            record = self.keys[0]
+            assert isinstance(record, bytes)
+            stored = decode(identity_of(record), take(words[4], rest))
             return self.make(
                 *(wanted, tenant, Outcome.KEPT, stored.version, stored.at_ms, stored.state, durable),
                 schedule=stored,

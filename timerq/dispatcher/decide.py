@@ -1,7 +1,7 @@
 """When to look, how much to take, and who comes first. Pure: time comes in as an argument.
 
 Two clocks meet here. Due is a matter of the server's clock; a sleep is one of this process's monotonic clock. Each
-reply tells both, so `Clocks` knows how to turn one into the other, as of the last reply.
+reply tells both, so `Clocks` knows how to turn one into the other.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ NEAR_LOOK_US = 1_000_000
 FAR_LOOK_US = 5_000_000
 """Ranks 0 and 1 look once a second whatever they know, the others every five seconds: for clocks that step, machines
 that were suspended, and wake signals that a one-way cut swallowed."""
+
+ASK_LATER_US = 20
+LATE_WAKE_US = 200
+"""A sleep ends so late at the least, or less."""
 
 MIN_BATCH = 10
 SLOW_CALL_US = 8_000
@@ -46,32 +50,36 @@ def rank(dispatchers: Sequence[str], name: str, partition: int) -> int:
 
 @dataclass(slots=True)
 class Clocks:
-    """The server's time (epoch µs) as of this process's monotonic time (µs), from the round trips so far.
+    """When to ask, so that the script runs at an instant of the server's clock (epoch µs) and hardly later.
 
-    ``quickest_us`` is what the way there and back takes at least. It is let grow a little with each, for ways change.
+    ``ahead_us`` is how far the server's clock, read by the script, is ahead of the instant for which the question was
+    planned on this process's clock (monotonic µs): the clocks' difference, a late wake-up and the way there, each as
+    small as it gets. ``quickest_us`` is what the way there and back takes at least. Both are let grow a little with each
+    answer, for ways change.
     """
 
-    offset_us: int = 0
+    ahead_us: int = 0
     quickest_us: int | None = None
 
-    def learn(self, server_us: int, sent_us: int, received_us: int) -> None:
-        """The server answered ``server_us`` to what left at ``sent_us`` and came back at ``received_us``.
+    def learn(self, server_us: int, sent_us: int, received_us: int, planned_us: int | None = None) -> None:
+        """The script read ``server_us`` when asked at ``sent_us``; its answer was here at ``received_us``.
 
-        A slow answer tells little: somewhere on its way it (or this process) stood still. It is believed only where it
-        shows that the quicker ones before it are true no more.
+        ``planned_us`` is for when the sleep was set that ended in this question; None where it ended otherwise.
+
+        An answer bounds what is sought: it is no more than this question needed, and no less than the difference of the
+        clocks would be, had the answer taken no time. So one that was slow, wherever it stood still, tells little and
+        spoils nothing; and a clock that stepped is believed at once.
         """
-        lowest_us, highest_us = server_us - received_us, server_us - sent_us
         took_us = received_us - sent_us
         if self.quickest_us is None:
-            self.quickest_us = took_us
+            self.quickest_us, self.ahead_us = took_us, server_us - sent_us
         self.quickest_us = min(took_us, self.quickest_us + self.quickest_us // 16 + 1)
-        slow = took_us - self.quickest_us > SLOW_CALL_US
-        if not (slow and lowest_us <= self.offset_us <= highest_us):
-            self.offset_us = (lowest_us + highest_us) // 2
+        needed_us = server_us - sent_us + LATE_WAKE_US if planned_us is None else server_us - planned_us
+        self.ahead_us = max(server_us - received_us, min(needed_us, self.ahead_us + 1))
 
-    def to_monotonic(self, server_us: int) -> int:
-        """When this process's clock shows it."""
-        return server_us - self.offset_us
+    def ask_at(self, server_us: int) -> int:
+        """The monotonic time to plan a question for; by a margin too late, since one that comes too early is lost."""
+        return server_us - self.ahead_us + ASK_LATER_US
 
 
 @dataclass(slots=True)
@@ -113,7 +121,7 @@ class Watch:
         latest = last_look_us + (NEAR_LOOK_US if self.rank <= 1 else FAR_LOOK_US)
         if self.head_us is None:
             return latest
-        return min(latest, clocks.to_monotonic(self.head_us + self.lag_ms * 1000))
+        return min(latest, clocks.ask_at(self.head_us + self.lag_ms * 1000))
 
 
 def adapt_batch(batch: int, taken: int, took_us: int, largest: int) -> int:

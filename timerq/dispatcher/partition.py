@@ -18,6 +18,7 @@ from timerq.timing import Planner
 logger = logging.getLogger("timerq.dispatcher")
 
 _IDLE_TURN_US = 10_000
+_HELD_SAID_EVERY_US = 30_000_000
 
 
 def monotonic_us() -> int:
@@ -54,6 +55,8 @@ class PartitionLoop(threading.Thread):
         self._stopping = False
         self._look_now = True
         self._last_look_us = 0
+        self._held_said_us = -_HELD_SAID_EVERY_US
+        self._planned_us: int | None = None
         self._asked = (self._batch, 0)
         self._command = fire(namespace, partition, batch=self._batch)
         self.fired_total = 0
@@ -103,14 +106,18 @@ class PartitionLoop(threading.Thread):
 
     def _sleep(self) -> bool:
         """Until the next look; False when stopped."""
+        self._planned_us = None
         with self._changed:
             while not self._stopping:
                 if self._look_now:
+                    self._planned_us = None
                     return True
-                left_us = self._watch.next_look_us(self._clocks, self._last_look_us) - monotonic_us()
+                look_us = self._watch.next_look_us(self._clocks, self._last_look_us)
+                left_us = look_us - monotonic_us()
                 if left_us <= 0:
                     return True
-                self._changed.wait(left_us / 1e6)
+                woken = self._changed.wait(left_us / 1e6)
+                self._planned_us = None if woken else look_us
             return False
 
     def _pause(self, seconds: float) -> bool:
@@ -124,10 +131,17 @@ class PartitionLoop(threading.Thread):
         lag_ms = self._watch.lag_ms
         (fired,) = self._link.send([self._question(lag_ms)])
         received_us = monotonic_us()
-        self._clocks.learn(fired.now_us, sent_us, received_us)
+        self._clocks.learn(fired.now_us, sent_us, received_us, self._planned_us)
         took_us = received_us - sent_us - (self._clocks.quickest_us or 0)
         self._batch = adapt_batch(self._batch, fired.published + fired.held, took_us, self._largest)
         self.fired_total += fired.published
+        if fired.held and received_us - self._held_said_us >= _HELD_SAID_EVERY_US:
+            self._held_said_us = received_us
+            logger.error(
+                "partition %d: %d schedules could not be fired; they are held and tried again (each says why)",
+                self._partition,
+                fired.held,
+            )
         if fired.handovers:
             self._ask_calendars(fired)
         idle = not (fired.published or fired.held or fired.dropped or fired.handovers)
