@@ -54,8 +54,8 @@ class Clocks:
 
     ``ahead_us`` is how far the server's clock, read by the script, is ahead of the instant for which the question was
     planned on this process's clock (monotonic µs): the clocks' difference, a late wake-up and the way there, each as
-    small as it gets. ``quickest_us`` is what the way there and back takes at least. Both are let grow a little with each
-    answer, for ways change.
+    small as it gets. ``quickest_us`` is what the way there and back takes at least. Both are let grow a little with
+    each answer, for ways change.
     """
 
     ahead_us: int = 0
@@ -73,6 +73,7 @@ class Clocks:
         took_us = received_us - sent_us
         if self.quickest_us is None:
             self.quickest_us, self.ahead_us = took_us, server_us - sent_us
+            return
         self.quickest_us = min(took_us, self.quickest_us + self.quickest_us // 16 + 1)
         needed_us = server_us - sent_us + LATE_WAKE_US if planned_us is None else server_us - planned_us
         self.ahead_us = max(server_us - received_us, min(needed_us, self.ahead_us + 1))

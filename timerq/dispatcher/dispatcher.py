@@ -94,7 +94,10 @@ class Dispatcher:
         self._listeners = [
             Listener(self._ear, namespace, group, self._loops, self.health) for group in groups
         ]
-        self._beat(namespace)
+        try:
+            self._beat(namespace)
+        except QueueUnavailable as error:  # it went away again: the loops wait for it
+            self.health.failed("keep", error)
         for thread in (*self._loops, *self._listeners):
             thread.start()
         self._keeper = threading.Thread(target=self._keep, args=(namespace,), name="timerq-keep", daemon=True)

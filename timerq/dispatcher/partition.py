@@ -149,9 +149,7 @@ class PartitionLoop(threading.Thread):
             self._last_look_us = received_us
             self._watch.looked(fired.now_us, fired.wait_us, lag_ms)
             self._look_now = fired.wait_us == 0 and not idle
-            if (
-                fired.wait_us == 0 and idle
-            ):  # nothing to be had although something is due: never turn without a pause
+            if fired.wait_us == 0 and idle:  # due, but not to be had: never turn without a pause
                 self._watch.head_us = fired.now_us + _IDLE_TURN_US
 
     def _question(self, lag_ms: int) -> Command[Fired]:

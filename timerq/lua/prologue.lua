@@ -50,9 +50,9 @@ if k_req then
 end
 
 local function remember(reply)
-  local sizes = a_seq
-  for i = 1, #reply do sizes = sizes .. ' ' .. #reply[i] end
-  redis.call('SET', k_req, sizes .. '\n' .. table.concat(reply), 'PX', REQUEST_MS)
+  local sizes = {a_seq}
+  for i = 1, #reply do sizes[i + 1] = #reply[i] end
+  redis.call('SET', k_req, table.concat(sizes, ' ') .. '\n' .. table.concat(reply), 'PX', REQUEST_MS)
   return reply
 end
 
