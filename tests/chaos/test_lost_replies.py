@@ -20,6 +20,7 @@ from tests.support.proxy import Fault, Proxy, Words, wait_for
 from tests.support.state import check_structure, dump
 from timerq import AsyncTimerQueue, Event, Outcome, TimerQueue, Upsert
 from timerq.dispatcher import Dispatcher
+from timerq.lua import SCRIPTS
 from timerq.model import Change, Page, Schedule, Stats
 from timerq.testing import ManualClock
 
@@ -222,7 +223,8 @@ def test_threads_that_share_a_queue_each_have_their_own(redis_client: redis.Redi
     assert len(outcomes) == 16
 
 
-def test_a_dispatcher_whose_answers_are_lost(redis_url: str, proxy: Proxy) -> None:
+def test_a_dispatcher_whose_answers_are_lost(redis_url: str, proxy: Proxy, redis_client: redis.Redis) -> None:
+    redis_client.script_load(SCRIPTS["fire"].text)  # or the answer would be that it is not there
     with TimerQueue.connect(redis_url) as queue, Events(redis_url, queue.init()) as events:
         queue.upsert_many([Upsert(f"k{n}", EVENT, at=1) for n in range(1000)])
         queue.upsert("tick", EVENT, every=20)

@@ -20,7 +20,6 @@ import redis
 
 from tests.support.events import Events, Stopwatch
 from tests.support.proxy import Proxy, wait_for
-from tests.support.worker import Worker
 from timerq import Event, TimerQueue, Upsert
 from timerq.commands.dispatch import trim
 from timerq.dispatcher import Dispatcher
@@ -345,53 +344,6 @@ def test_a_frozen_server_is_waited_out(make_redis: MakeRedis) -> None:
             os.kill(server.pid, signal.SIGCONT)
         events.wait(200)
         events.check()
-
-
-@pytest.mark.one_server
-def test_connections_that_the_server_closes_for_idling(
-    redis_url: str, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
-) -> None:
-    redis_client.config_set("timeout", 2)
-    try:
-        # three of them: the third looks so seldom that its connection is closed each time
-        dispatchers = [Dispatcher(redis_url) for _ in range(3)]
-        with TimerQueue.connect(redis_url) as queue, contextlib.ExitStack() as running:
-            for dispatcher in dispatchers:
-                running.enter_context(dispatcher)
-            queue.init()
-            queue.upsert("k", EVENT, delay=6000)
-            # an idle connection of ours is closed too, and the next call does not see it
-            time.sleep(4)
-            queue.upsert("l", EVENT, delay=0)
-            with Events(redis_url, queue.namespace) as events:
-                found = events.wait(2)
-                events.check()
-            assert all(event.fired_ms - event.at_ms < 1000 for event in found)
-            wait_for(
-                lambda: not any(dispatcher.health.failing for dispatcher in dispatchers), "they are well"
-            )
-    finally:
-        redis_client.config_set("timeout", 0)
-
-
-@pytest.mark.one_server
-def test_a_worker_says_it_once_and_rests(proxy: Proxy, redis_url: str) -> None:
-    with TimerQueue.connect(redis_url) as queue, Worker(proxy.url) as worker:
-        namespace = queue.init()
-        queue.upsert("k", EVENT, delay=1000)
-        before = len(worker.lines)
-        proxy.refuse()
-        worker.wait_for_line("cannot fire")
-        spent = worker.cpu_s
-        time.sleep(5)
-        assert worker.cpu_s - spent < 1.0  # 20 % of a core
-        proxy.accept()
-        worker.wait_for_line("firing again")
-        with Events(redis_url, namespace) as events:
-            events.wait(1)
-            events.check()
-        assert worker.terminate() == 0
-        assert len(worker.lines[before:]) == 3  # it cannot, it can again, it has stopped
 
 
 # ------------------------------------------------------------------------------------------------ wrong types

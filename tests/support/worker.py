@@ -37,7 +37,9 @@ class Worker:
         self._reader: threading.Thread | None = None
 
     def start(self, *, wait: bool = True) -> Worker:
-        """Start it, and wait until it fires."""
+        """Start it, and wait until it fires. Does nothing when it runs already."""
+        if self.alive:
+            return self
         begun = len(self.lines)
         self._process = subprocess.Popen(
             self._command, cwd=ROOT, env=self._environment, stderr=subprocess.PIPE, text=True
