@@ -714,6 +714,10 @@ SETTINGS = settings(
 )
 
 
+# A failure is made small before it is shown, which takes up to five minutes.
+pytestmark = pytest.mark.timeout(900)
+
+
 @pytest.mark.parametrize("partitions", [1, 7])
 def test_any_history_is_the_models_on_fakeredis(partitions: int) -> None:
     machine = type("OnFakeredis", (Machine,), {
