@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from timerq.errors import InvalidSchedule
 from timerq.model import Event, Outcome, Schedule, State, Timing, to_datetime
@@ -16,11 +15,11 @@ Mode = Literal["replace", "keep", "earliest", "latest"]
 _EVENT_WORDS = frozenset({"type", "payload", "stream", "correlation", "codec"})
 
 
-@dataclass(frozen=True, slots=True)
-class Upsert:
+class Upsert(NamedTuple):
     """One schedule to create or replace; the words are those of `TimerQueue.upsert`, which documents them.
 
     Nothing is checked here but by `upsert` and `upsert_many`, so that one bad item is reported for itself.
+    (A named tuple, because a bulk load makes many: a frozen dataclass of so many words takes four times as long.)
     """
 
     key: str
@@ -73,7 +72,7 @@ class Upsert:
         return cls(**{**thing, "event": event})
 
 
-_UPSERT_WORDS = frozenset(field.name for field in fields(Upsert))
+_UPSERT_WORDS = frozenset(Upsert._fields)
 
 
 class Upserted:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from operator import attrgetter
 from typing import Any, TypeVar, overload
 
 from timerq import keys
@@ -49,7 +48,7 @@ def item(
     if type(event) is not Event:
         raise InvalidSchedule("event", event, "want an Event")
     # a plain one-shot goes straight through: a bulk load makes 100,000 a second
-    if incarnation is None and _rare(wanted) == _NONE_RARE:
+    if incarnation is None and wanted.every is None and wanted[_RARE:] == _NONE_RARE:
         if wanted.delay is None and wanted.at is not None:
             when = f"@{resolve_instant(wanted.at)}"
         elif wanted.at is None and wanted.delay is not None:
@@ -72,11 +71,9 @@ def item(
     return _assemble(scope, wanted, when, options, definition, make)
 
 
-_rare = attrgetter(
-    *("every", "initial_delay", "start", "until", "limit", "mode", "max_wait", "restart", "paused", "reset"),
-    *("if_version", "idempotency_key"),
-)
-_NONE_RARE = (None, None, None, None, None, "replace", None, False, None, False, None, None)
+_RARE = Upsert._fields.index("initial_delay")
+_NONE_RARE = Upsert("", Event("-"))[_RARE:]
+"""The words that most upserts leave out stand last."""
 
 
 def build(
