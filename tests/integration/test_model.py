@@ -33,7 +33,7 @@ KEYS = ["a", "a*", "ab", "é:1", "b"]
 OWNERS = ["", "o", "o1"]
 POOL = [(tenant, key, owner) for key in KEYS for tenant in TENANTS for owner in OWNERS]
 STATES = {"a": State.ARMED, "c": State.CLAIMED, "h": State.HELD, "p": State.PAUSED}
-WORDS = [name for name in Upsert.__dataclass_fields__ if name not in ("key", "event")]
+WORDS = [name for name in Upsert._fields if name not in ("key", "event")]
 EVENTS = [
     Event("t", {"n": 1}),
     Event("t", {"n": 1, "l": [], "é": 1.5}, codec="json", correlation={"trace": "1", "é": "ü"}),
@@ -294,7 +294,7 @@ class Machine(RuleBasedStateMachine):
             if wanted.kind != "o":
                 changes |= {"restart": restart, "reset": reset}
             wanted = replace(wanted, token=None, **changes)
-            words = replace(words, idempotency_key=None, **changes)
+            words = words._replace(idempotency_key=None, **changes)
         self.do_upsert(wanted, words, incarnation)
 
     def do_upsert(self, wanted: Wanted, words: Upsert, incarnation: int | None) -> None:
@@ -705,7 +705,7 @@ def list_of(names: dict[bytes, Any]) -> list[bytes]:  # `list` is a rule above
 
 
 SETTINGS = settings(
-    max_examples=60,
+    max_examples=100,
     stateful_step_count=10,
     deadline=None,
     print_blob=True,
@@ -725,7 +725,7 @@ def test_any_history_is_the_models_on_fakeredis(partitions: int) -> None:
         "client": staticmethod(lambda: fakeredis.FakeRedis(server=fakeredis.FakeServer(version=(7,)))),
     })  # fmt: skip
     run_state_machine_as_test(
-        machine, settings=settings(SETTINGS, max_examples=25 if partitions == 1 else 12)
+        machine, settings=settings(SETTINGS, max_examples=60 if partitions == 1 else 30)
     )
 
 
@@ -747,5 +747,5 @@ def test_long_histories_are_the_models(redis_server: EmbeddedRedis, partitions: 
             "OnRedis", (Machine,), {"partitions": partitions, "client": staticmethod(lambda: client)}
         )
         run_state_machine_as_test(
-            machine, settings=settings(SETTINGS, max_examples=150, stateful_step_count=40)
+            machine, settings=settings(SETTINGS, max_examples=50, stateful_step_count=30)
         )
