@@ -218,6 +218,17 @@ def test_comments_do_not_travel_and_lines_keep_their_numbers() -> None:
         )
 
 
+def test_a_script_carries_the_part_of_the_prologue_that_it_uses() -> None:
+    front = "local a = 1\n\n-- Why.\nlocal function used()\n  -- a comment inside\n  return a\nend\n\n"
+    front += "local function idle()\n  -- another\n  return 2\nend\n"
+    text = parse(
+        "x", "-- A sentence.\n--\n-- KEYS meta hash – x\n--\n-- RETURN x\nreturn used()\n", front
+    ).text
+    assert "local function used()\n\n  return a\nend" in text
+    assert "idle" not in text
+    assert "return 2" not in text
+
+
 # ------------------------------------------------------------------------------------------------ 4: two clients
 
 

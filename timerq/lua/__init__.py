@@ -89,7 +89,7 @@ def parse(name: str, body: str, prologue: str) -> Script:
     binding += [f"local k_{key}=nil" for key in _OPTIONAL_KEYS if key not in keys]
     binding += [f"local first_item_key,first_item_arg={len(keys) + 1},{len(args) + 1}"]
     code = _without_comments(body)
-    front = "" if name in _WITHOUT_PROLOGUE else _used_part(_without_comments(prologue), code)
+    front = "" if name in _WITHOUT_PROLOGUE else _used_part(prologue, code)
     text = ";".join(binding) + "\n" + front + "\n" + code
     return Script(
         name=name,
@@ -111,8 +111,11 @@ def _without_comments(text: str) -> str:
 
 
 def _used_part(prologue: str, body: str) -> str:
-    """The prologue with the definitions blanked that neither the body nor another kept paragraph names."""
-    paragraphs = prologue.split("\n\n")
+    """The prologue with the definitions blanked that neither the body nor another kept paragraph names.
+
+    A paragraph ends at an empty line of the file; one left by a comment is none.
+    """
+    paragraphs = [_without_comments(paragraph) for paragraph in prologue.split("\n\n")]
     text = body
     for i in range(len(paragraphs) - 1, -1, -1):
         definition = _DEFINITION.match(paragraphs[i].lstrip("\n"))
