@@ -648,3 +648,17 @@ def test_the_longest_advance_fits_one_call(partition: Partition) -> None:
     assert answers == ["ADVANCED"] * 200
     assert partition.fire().published == 200
     partition.check()
+
+
+@pytest.mark.parametrize("window", [f"{NOW + 250} - - -", "- 2 - -"], ids=["until", "limit"])
+def test_a_calendar_ends_by_its_window_too(partition: Partition, window: str) -> None:
+    partition.calendar(at=NOW + 100, following=NOW + 200)
+    partition.client.hset(partition.record_key(), "w", window)
+    partition.now += 100
+    (handover,) = partition.fire().handovers
+    assert partition.advance(Advance(handover, NOW + 200, NOW + 300)) == ["ADVANCED"]
+    partition.now += 100
+    assert partition.fire().handovers == []
+    assert [event["n"] for event in partition.events()] == ["1", "2"]
+    assert partition.record() == {}
+    partition.check()

@@ -8,6 +8,10 @@ from timerq.commands.command import Durability
 from timerq.errors import InvalidSchedule
 from timerq.timing import resolve_duration
 
+DEFAULT_REPLICAS_MS = 1000
+DEFAULT_FSYNC_MS = 3000
+"""A server with ``appendfsync everysec`` may take two seconds."""
+
 MAX_TIMEOUT_MS = 4000
 """A longer wait would outlast the socket's own time-out."""
 
@@ -16,7 +20,7 @@ _WANT = 'want "replicas=N", "fsync", or either with a time-out up to 4s, as in "
 
 
 def parse_durable(durable: str | None) -> Durability | None:
-    """``"replicas=2"``, ``"fsync"`` or either with ``,timeout=500ms`` (default 1 s); None and "accepted": no wait.
+    """``"replicas=2"``, ``"fsync"`` or either with ``,timeout=500ms`` (by default 1 s, for fsync 3 s); None and "accepted": no wait.
 
     Raises `InvalidSchedule` naming ``durable``.
     """
@@ -25,10 +29,14 @@ def parse_durable(durable: str | None) -> Durability | None:
     match = _WORDS.fullmatch(durable) if isinstance(durable, str) else None
     if match is None:
         raise InvalidSchedule("durable", durable, _WANT)
-    timeout_ms = 1000 if match[2] is None else resolve_duration(match[2], field="durable")
+    fsync = match[1] is None
+    if match[2] is None:
+        timeout_ms = DEFAULT_FSYNC_MS if fsync else DEFAULT_REPLICAS_MS
+    else:
+        timeout_ms = resolve_duration(match[2], field="durable")
     if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
         raise InvalidSchedule("durable", durable, _WANT)
-    return Durability(replicas=int(match[1] or 0), fsync=match[1] is None, timeout_ms=timeout_ms)
+    return Durability(replicas=int(match[1] or 0), fsync=fsync, timeout_ms=timeout_ms)
 
 
 def wait_words(durability: Durability) -> tuple[str | int, ...]:

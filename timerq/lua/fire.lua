@@ -6,6 +6,7 @@
 -- KEYS held     zset   – ids that could not be fired
 -- KEYS streams  zset   – the names of the streams
 -- KEYS log      stream – the exceptions
+-- KEYS never    none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- ARGV layout   text   – what the dispatcher believes
 -- ARGV schema   text   – what the dispatcher believes
 -- ARGV now_ms   ms     – the manual clock's time, else empty
@@ -42,24 +43,24 @@ local function hand_over(word, id, version, n, at, r)
   end
 end
 
--- The recurring half: what follows `at`, or nil where the schedule has ended. Returns next, following, missed.
+-- The recurring half: what follows `at`, or nil where the schedule has ended; and how many it stands for besides itself.
 local function next_of(r)
-  if r.kind == 'c' then
-    if r.following == '0' then return nil, nil, tonumber(r.m or 0) end
-    return tonumber(r.following), '-', tonumber(r.m or 0)
-  end
-  local at, every = tonumber(r.at), tonumber(r.every)
-  local missed = math.max(0, math.floor((now_ms - at) / every))
-  local following = at + (missed + 1) * every
   local ending, limit = match(r.w or '', '^(%S+) (%S+)')
-  if ending and ending ~= '-' then
-    missed = math.min(missed, math.floor((tonumber(ending) - at) / every))
-    if following > tonumber(ending) then following = nil end
+  local following, missed
+  if r.kind == 'c' then -- told by advance.lua; 0: there is none
+    following, missed = tonumber(r.following), tonumber(r.m or 0)
+    if following == 0 then following = nil end
+  else
+    local at, every = tonumber(r.at), tonumber(r.every)
+    missed = math.max(0, math.floor((now_ms - at) / every))
+    following = at + (missed + 1) * every
+    if ending and ending ~= '-' then missed = math.min(missed, math.floor((tonumber(ending) - at) / every)) end
+    if following > 253402300799999 then following = nil end
   end
+  if following and ending and ending ~= '-' and following > tonumber(ending) then following = nil end
   local total = tonumber(match(r.t or '', '^%d+') or 0)
   if limit and limit ~= '-' and total + 1 >= tonumber(limit) then following = nil end
-  if following and following > 253402300799999 then following = nil end
-  return following, '-', missed
+  return following, missed
 end
 
 -- What nearly all are: an armed one-shot without owner or correlation, in the order in which upsert.lua writes it. False,
@@ -139,7 +140,7 @@ local function fire_one(turn, id)
     call('DEL', record)
     return
   end
-  local following, after, missed = next_of(r)
+  local following, missed = next_of(r)
   emit(r.stream, event_id, r.type, turn.tenant, key, owner, r.at, n, r.version, int(missed), r.p, r.content, r.c)
   published = published + 1
   missed_count = missed_count + missed
@@ -154,7 +155,7 @@ local function fire_one(turn, id)
   turn.scored[#turn.scored + 1] = at
   turn.scored[#turn.scored + 1] = id
   local total, total_missed = match(r.t or '', '^(%d+) (%d+)$')
-  call('HSET', record, 's', state_text('a', r.version, at, after, n),
+  call('HSET', record, 's', state_text('a', r.version, at, '-', n),
     't', int((total or 0) + 1) .. ' ' .. int((total_missed or 0) + missed))
   if r.m or r.e then call('HDEL', record, 'm', 'e') end
   if r.state == 'h' then call('ZREM', k_held, id) end
