@@ -116,7 +116,8 @@ local function earliest() return redis.call('ZRANGE', k_heads, 0, 0, 'WITHSCORES
 local function wake_if_earlier(before)
   local head = earliest()
   if head and (not before or tonumber(head) < tonumber(before)) then
-    redis.call('XADD', k_wake, 'MAXLEN', 1, '*', 'at', head, 'now_us', int(now_us))
+    -- where it cannot be given, all else is done, and the dispatchers look once a second
+    redis.pcall('XADD', k_wake, 'MAXLEN', 1, '*', 'at', head, 'now_us', int(now_us))
   end
 end
 
