@@ -8,6 +8,7 @@ import random
 import secrets
 import socket
 import threading
+import time
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
@@ -203,8 +204,10 @@ class Dispatcher:
             loop.ranked(rank(alive, self.name, partition))
 
     def _trim(self, namespace: Namespace) -> None:
+        """As much as can be done until the next heartbeat; the rest keeps its place."""
+        until = time.monotonic() + BEAT_S
         for partition, loop in enumerate(self._loops):
-            while loop.rank == 0 and not self._stopping.is_set():
+            while loop.rank == 0 and not self._stopping.is_set() and time.monotonic() < until:
                 (trimmed,) = self._link.send([trim(namespace, partition, limit=_TRIM_LIMIT)])
                 if trimmed.stream is None:
                     break
