@@ -123,8 +123,16 @@ def stored(client: redis.Redis) -> dict[bytes, Any]:
 
 
 @pytest.mark.parametrize("walker", [walk, walk_async])
-@pytest.mark.parametrize(("kind", "times"), [("swallow", 1), ("swallow", 2), ("drop", 1)])
 def test_every_verb_tells_the_first_outcome(
+    redis_client: redis.Redis, proxy: Proxy, walker: Callable[..., list[Any]]
+) -> None:
+    compare(redis_client, proxy, walker, "swallow", "close", 1)
+
+
+@pytest.mark.one_server
+@pytest.mark.parametrize("walker", [walk, walk_async])
+@pytest.mark.parametrize(("kind", "times"), [("swallow", 2), ("drop", 1)])
+def test_also_where_it_happens_twice_or_on_the_way_there(
     redis_client: redis.Redis, proxy: Proxy, walker: Callable[..., list[Any]], kind: str, times: int
 ) -> None:
     compare(redis_client, proxy, walker, kind, "close", times)

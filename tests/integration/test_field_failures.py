@@ -62,6 +62,7 @@ def no_slot_twice(events: list[Published]) -> None:
 # ------------------------------------------------------------------------------------------------ identity
 
 
+@pytest.mark.one_server
 def test_b35_the_same_upsert_again(redis_url: str, queue: TimerQueue, events: Events) -> None:
     queue.upsert("k", EVENT, every=100)
     with Dispatcher(redis_url):
@@ -74,6 +75,7 @@ def test_b35_the_same_upsert_again(redis_url: str, queue: TimerQueue, events: Ev
     assert told == [told[0] + i * 100 for i in range(len(told))]
 
 
+@pytest.mark.one_server
 def test_b36_another_interval(redis_url: str, queue: TimerQueue, events: Events) -> None:
     queue.upsert("k", EVENT, every=100)
     with Dispatcher(redis_url):
@@ -89,6 +91,7 @@ def test_b36_another_interval(redis_url: str, queue: TimerQueue, events: Events)
     assert slots(after, 500) == [handle.at_ms + i * 500 for i in range(len(slots(after, 500)))]
 
 
+@pytest.mark.one_server
 def test_b39_an_interval_that_is_upserted_again_and_again(
     redis_url: str, queue: TimerQueue, events: Events
 ) -> None:
@@ -190,6 +193,7 @@ def test_b44_a_worker_that_is_killed_again_and_again(
         assert told == [told[0] + i * 1000 for i in range(len(told))]
 
 
+@pytest.mark.one_server
 def test_b46_a_stream_key_of_another_type(
     redis_url: str, queue: TimerQueue, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -308,6 +312,7 @@ def test_b54_connections_that_the_server_closes_for_idling(
 # ------------------------------------------------------------------------------------------------ waking
 
 
+@pytest.mark.one_server
 def test_b60_an_earlier_one_wakes_it(redis_url: str, queue: TimerQueue, events: Events, proxy: Proxy) -> None:
     with Dispatcher(proxy.url):
         queue.upsert("a", EVENT, delay="1h")
@@ -358,6 +363,7 @@ def test_b62_an_answer_that_is_swallowed(
 # ------------------------------------------------------------------------------------------------ missed
 
 
+@pytest.mark.one_server
 def test_b66_a_worker_that_was_away(redis_url: str, queue: TimerQueue, events: Events) -> None:
     with Dispatcher(redis_url):
         queue.upsert("k", EVENT, every=100)
@@ -450,6 +456,7 @@ def test_b71_a_worker_whose_clock_is_wrong(
     assert before + 500 <= handle.at_ms <= event.fired_ms <= handle.at_ms + 1000
 
 
+@pytest.mark.one_server
 def test_b72_a_late_one_does_not_move_the_grid(
     redis_url: str, queue: TimerQueue, events: Events, redis_client: redis.Redis
 ) -> None:

@@ -1,0 +1,169 @@
+"""What nobody should do to a queue, and somebody will."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from tests.support.events import Events
+from tests.support.proxy import wait_for
+from tests.support.state import check_structure, dump
+from timerq import Event, Outcome, QueueUnavailable, TimerQueue, Upsert
+from timerq.commands import upsert as upserting
+from timerq.commands.command import Scope
+from timerq.commands.items import gather
+from timerq.dispatcher import Dispatcher
+from timerq.embedded import EmbeddedRedis
+from timerq.testing import ManualClock, fire_due
+
+MakeRedis = Callable[..., EmbeddedRedis]
+EVENT = Event("t")
+
+
+def test_two_thousand_tenants_are_due_at_once(redis_url: str) -> None:
+    with TimerQueue.connect(redis_url) as queue:
+        namespace = queue.init()
+        for n in range(2000):
+            scope = Scope(namespace, f"tenant-{n}", f"tenant-{n}".encode())
+            items = [upserting.item(scope, Upsert(key, EVENT, at=1, owner="o")) for key in ("a", "b")]
+            queue._link.send([gather(scope, items)])
+        with Dispatcher(redis_url), Events(redis_url, namespace) as events:
+            events.wait(4000)
+            events.check()
+        assert queue.stats().all_schedules == 0
+
+
+def test_150_threads_share_a_queue(redis_url: str) -> None:
+    with TimerQueue.connect(redis_url) as queue, Dispatcher(redis_url):
+        namespace = queue.init(partitions=1)
+        start = threading.Barrier(150)
+        outcomes: list[Outcome] = []
+
+        def work(mine: int) -> None:
+            start.wait(30)
+            for turn in range(5):
+                outcomes.append(queue.upsert(f"{mine}:{turn}", EVENT, delay=turn * 20).outcome)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(150)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert outcomes == [Outcome.CREATED] * 750
+        with Events(redis_url, namespace) as events:
+            events.wait(750)
+            events.check()
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_either_protocol(redis_url: str, protocol: int) -> None:
+    with (
+        TimerQueue.connect(redis_url, protocol=protocol) as queue,
+        Dispatcher(redis_url, protocol=protocol) as dispatcher,
+    ):
+        namespace = queue.init()
+        time.sleep(0.1)  # it sleeps, and must be woken
+        for n in range(20):
+            queue.upsert(f"k{n}", EVENT, delay=20)
+        with Events(redis_url, namespace) as events:
+            events.wait(20)
+            events.check()
+        assert dispatcher._loops[0]._watch.heard_at_us > 0
+        assert not dispatcher.health.failing
+
+
+def test_stopping_twice_or_before_the_start(redis_url: str) -> None:
+    Dispatcher(redis_url).stop()
+    dispatcher = Dispatcher(redis_url)
+    dispatcher.start()
+    dispatcher.stop()
+    dispatcher.stop()
+
+
+def test_run_ends_when_it_is_asked_to(redis_url: str) -> None:
+    dispatcher = Dispatcher(redis_url)
+    thread = threading.Thread(target=dispatcher.run, daemon=True)
+    thread.start()
+    with TimerQueue.connect(redis_url) as queue:
+        wait_for(lambda: bool(queue.stats().dispatchers), "it runs")
+    dispatcher.request_stop()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+@pytest.mark.one_server
+def test_sixty_four_partitions(redis_url: str) -> None:
+    with TimerQueue.connect(redis_url) as queue:
+        namespace = queue.init(partitions=64)
+        with Dispatcher(redis_url), Dispatcher(redis_url), Events(redis_url, namespace) as events:
+            queue.upsert_many([Upsert(f"k{n}", EVENT, delay=n) for n in range(1000)])
+            events.wait(1000)
+            events.check()
+            assert {event.partition for event in events.all} == set(range(64))
+
+
+def test_a_clock_that_goes_back_repeats_nothing(redis_client: redis.Redis, redis_url: str) -> None:
+    clock = ManualClock()
+    start = clock.now_ms
+    with TimerQueue.connect(redis_url, clock=clock) as queue:
+        namespace = queue.init(clock="manual")
+        queue.upsert("tick", EVENT, every=100)
+        first = queue.upsert("once", EVENT, delay=50)
+        clock.advance(1000)
+        assert fire_due(queue) == 2
+        clock.set(start - 5000)  # an hour of winter, a failover, an operator
+        assert fire_due(queue) == 0
+        second = queue.upsert("once", EVENT, delay=50)
+        assert second.version > first.version  # versions only grow, whatever the clock does
+        assert queue.upsert("other", EVENT, delay=0).version > second.version
+        assert fire_due(queue) == 1
+        clock.set(start + 1099)
+        assert fire_due(queue) == 1
+        clock.set(start + 1100)
+        assert fire_due(queue) == 1
+        entries: Any = redis_client.xrange(namespace.tags[0] + b":s:events")
+        told = [(fields[b"key"], int(fields[b"at"]) - start, int(fields[b"missed"])) for _, fields in entries]
+        assert sorted(told) == [
+            (b"once", -4950, 0),
+            (b"once", 50, 0),
+            (b"other", -5000, 0),
+            (b"tick", 100, 9),
+            (b"tick", 1100, 0),
+        ]
+        assert len({fields[b"id"] for _, fields in entries}) == 5
+        check_structure(dump(redis_client), namespace.tags)
+
+
+@pytest.mark.one_server
+def test_memory_that_runs_out_and_comes_back(make_redis: MakeRedis) -> None:
+    """A producer is refused before anything is written; what is armed waits; all of it fires in the end."""
+    server = make_redis()
+    with (
+        redis.Redis.from_url(server.url) as client,
+        TimerQueue.connect(server.url) as queue,
+        Events(server.url, queue.init()) as events,
+    ):
+        with Dispatcher(server.url):
+            used = int(client.info("memory")["used_memory"])
+            client.config_set("maxmemory", used + 3_000_000)
+            armed: list[str] = []
+            for n in range(200):
+                wanted = [Upsert(f"k{n}:{i}", Event("t", b"x" * 500), delay=300) for i in range(100)]
+                try:
+                    queue.upsert_many(wanted)
+                except QueueUnavailable:
+                    break
+                armed += [upsert.key for upsert in wanted]
+            assert 0 < len(armed) < 20_000
+            assert queue.count() + len(events.all) >= len(armed)
+            client.config_set("maxmemory", 0)
+            wait_for(lambda: queue.count() == 0, "all have fired", 60)
+            events.wait(lambda seen: {event.key for event in seen} >= set(armed))
+        events.check()
+        assert {event.key for event in events.all} == set(armed)
+        check_structure(dump(client), queue.init().tags)
