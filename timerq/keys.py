@@ -23,6 +23,7 @@ key                                 type    holds
 ``{t}:once:<tenant NUL lane NUL token>``  hash  idempotent arming: digest of the body, first answer (with a TTL)
 ``{t}:floor:<tenant NUL owner>``    string  "all versions of this owner up to this are dead" (with a TTL)
 ``{t}:floor:<id>``                  string  the same for one schedule
+``{t}:never``                       none    nothing, ever: see `never`
 ==================================  ======  =======================================================================
 """
 
@@ -125,6 +126,16 @@ def owner_floor(t: bytes, tenant: bytes, owner: bytes) -> bytes:
 def id_floor(t: bytes, id: bytes) -> bytes:
     """The version up to which everything of one schedule is dead."""
     return t + b":floor:" + id
+
+
+def never(t: bytes) -> bytes:
+    """A key that is never made, declared by scripts that touch keys which they cannot declare.
+
+    While a Cluster's slot moves, part of its keys lies here and part there, and on the importing node a key that has
+    not come yet looks like one that is not: a script would take a pending schedule for an orphan. A declared key that
+    is missing makes both nodes answer TRYAGAIN instead, until the slot has moved.
+    """
+    return t + b":never"
 
 
 def identity(tenant: bytes, key: bytes, owner: bytes) -> bytes:

@@ -19,6 +19,7 @@ from tests.support.events import Events, Stopwatch
 from tests.support.proxy import wait_for
 from tests.support.worker import Worker
 from timerq import AsyncTimerQueue, Event, Outcome, QueueUnavailable, TimerQueue, Upsert
+from timerq.commands.dispatch import fire
 from timerq.dispatcher import Dispatcher
 
 EVENT = Event("t")
@@ -173,6 +174,47 @@ def test_a_slot_moves_while_it_fires(
         assert len(once) == len(set(once)) == 2000
     # and back, for the tests that share these nodes
     move_slot(cluster, slot, source)
+
+
+def test_what_has_not_come_yet_is_not_taken_for_gone(
+    cluster: LocalCluster, queue: TimerQueue, events: Events
+) -> None:
+    """The node that a slot moves to cannot tell a key that is still on its way from one that is not."""
+    assert queue.namespace is not None
+    tag = queue.namespace.tags[0]
+    slot = key_slot(tag)
+    keys = [key for key in (f"k{n}" for n in range(200)) if partition_of(queue, key) == 0]
+    source = cluster.owner_of(slot)
+    target = (source + 1) % 3
+    with cluster.client(source) as client:
+        client.set(tag + b":s:bad", "no stream")
+        client.zadd(tag + b":streams", {"events": 1})
+    queue.upsert_many([Upsert(key, EVENT, delay=0) for key in keys])
+    queue.upsert(a_key_of(queue, 0, "held"), Event("t", stream="bad"), at=1)
+    queue._link.send([fire(queue.namespace, 0, batch=1)])
+    cluster.begin_move(slot, target)
+    try:
+        # all that fire.lua names has moved, a held one's memory too; the records are still here
+        with cluster.client(source) as client:
+            moved = [tag + b":" + name for name in (b"meta", b"heads", b"keys", b"held", b"log", b"due:default")]
+            assert client.exists(*moved) == len(moved)
+            words = ["", 0, 5000, "KEYS", *moved, tag + b":streams"]
+            client.execute_command("MIGRATE", "127.0.0.1", cluster.nodes[target].port, *words)
+        with pytest.raises(QueueUnavailable):
+            queue._link.send([fire(queue.namespace, 0)])
+        with pytest.raises(QueueUnavailable):
+            queue.cancel_prefix("")
+        with pytest.raises(QueueUnavailable):
+            queue.list_page()
+        move_slot(cluster, slot, target)
+        with Dispatcher(cluster.url):
+            events.wait(len(keys))
+            events.check()
+        assert queue.stats().orphans == 0
+    finally:
+        cluster.abandon_move(slot)
+        if cluster.owner_of(slot) != source:
+            move_slot(cluster, slot, source)
 
 
 def test_a_half_moved_slot_stops_only_itself(

@@ -121,8 +121,8 @@ HELPERS = {
     "remember": {"req"},
     "emit": {"streams"},
 }
-# What the prologue itself uses wherever it is declared.
-FRONT_KEYS, FRONT_ARGS = {"meta", "req"}, {"layout", "schema", "now_ms", "seq"}
+# What the prologue itself uses wherever it is declared, and what is only declared.
+FRONT_KEYS, FRONT_ARGS = {"meta", "req", "never"}, {"layout", "schema", "now_ms", "seq"}
 
 
 def keys_used(code: str) -> set[str]:
@@ -143,6 +143,12 @@ def test_law_3_what_a_header_declares_the_code_uses(script: Script) -> None:
         assert "first_item_key" in code
     if script.repeats_args:
         assert "first_item_arg" in code
+
+
+def test_a_script_that_touches_what_it_cannot_declare_runs_in_no_slot_on_the_move(script: Script) -> None:
+    code = code_of(script)
+    derives = "PREFIX .." in code or (re.search(r"\bemit\b", code) and script.name != "publish")
+    assert ("never" in script.keys) == bool(derives)
 
 
 def test_law_3_what_the_code_uses_a_header_declares(script: Script) -> None:

@@ -129,6 +129,7 @@ _PARTITION_KEYS: dict[str, Callable[[bytes], bytes]] = {
     "wake": keys.wake,
     "log": keys.log,
     "streams": keys.streams,
+    "never": keys.never,
 }
 
 

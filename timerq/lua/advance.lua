@@ -5,6 +5,7 @@
 -- KEYS held    zset   – ids that could not be fired
 -- KEYS wake    stream – for the sleeping dispatchers
 -- KEYS log     stream – the exceptions
+-- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- KEYS item*   hash   – the records
 -- ARGV layout  text   – what the dispatcher believes
 -- ARGV schema  text   – what the dispatcher believes

@@ -9,6 +9,7 @@
 -- KEYS wake    stream – for the sleeping dispatchers
 -- KEYS log     stream – the exceptions
 -- KEYS due     zset   – the tenant's pending ids
+-- KEYS never    none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- KEYS item*          – each item's record; where it has an owner, the owner's index
 -- ARGV layout  text   – what the client believes
 -- ARGV schema  text   – what the client believes

@@ -2,6 +2,7 @@
 --
 -- KEYS meta    hash   – the partition
 -- KEYS index   zset   – where to look: every id, or an owner's
+-- KEYS never   none – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- ARGV layout  text   – what the client believes
 -- ARGV schema  text   – what the client believes
 -- ARGV now_ms  ms     – the manual clock's time, else empty

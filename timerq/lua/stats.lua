@@ -5,6 +5,7 @@
 -- KEYS held    zset   – ids that could not be fired
 -- KEYS streams zset   – the names of the streams
 -- KEYS due     zset   – the tenant's pending ids
+-- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- ARGV layout  text   – what the client believes
 -- ARGV schema  text   – what the client believes
 -- ARGV now_ms  ms     – the manual clock's time, else empty

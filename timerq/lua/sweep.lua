@@ -7,6 +7,7 @@
 -- KEYS held    zset   – ids that could not be fired
 -- KEYS log     stream – the exceptions
 -- KEYS due     zset   – the tenant's pending ids
+-- KEYS never    none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- KEYS index   zset   – where to look: every id, or an owner's
 -- ARGV layout  text   – what the client believes
 -- ARGV schema  text   – what the client believes

@@ -4,6 +4,7 @@
 -- KEYS meta     hash   – the partition
 -- KEYS streams  zset   – stream -> when it was last trimmed (ms)
 -- KEYS log      stream – the exceptions
+-- KEYS never    none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- ARGV layout   text   – what the dispatcher believes
 -- ARGV schema   text   – what the dispatcher believes
 -- ARGV now_ms   ms     – the manual clock's time, else empty
