@@ -196,7 +196,9 @@ def test_what_has_not_come_yet_is_not_taken_for_gone(
     try:
         # all that fire.lua names has moved, a held one's memory too; the records are still here
         with cluster.client(source) as client:
-            moved = [tag + b":" + name for name in (b"meta", b"heads", b"keys", b"held", b"log", b"due:default")]
+            moved = [
+                tag + b":" + name for name in (b"meta", b"heads", b"keys", b"held", b"log", b"due:default")
+            ]
             assert client.exists(*moved) == len(moved)
             words = ["", 0, 5000, "KEYS", *moved, tag + b":streams"]
             client.execute_command("MIGRATE", "127.0.0.1", cluster.nodes[target].port, *words)
