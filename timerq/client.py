@@ -43,8 +43,11 @@ class Handle(Upserted):
     def cancel(self) -> bool:
         """Cancels this very version; False where it has fired, was replaced or was cancelled before.
 
-        Raises `QueueUnavailable`.
+        False too where nothing was stored (VERSION_MISMATCH, OWNER_GONE): what is there is another's. Raises
+        `QueueUnavailable`.
         """
+        if self.at_ms is None:
+            return False
         change = self._queue.cancel(self.key, owner=self.owner, if_version=self.version)
         self.is_cancelled = self.is_cancelled or change.outcome is Outcome.CANCELLED
         return change.outcome is Outcome.CANCELLED

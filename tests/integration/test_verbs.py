@@ -156,6 +156,15 @@ def test_a_debounce_is_not_pushed_beyond_its_bound(queue: Both, clock: Time) -> 
     assert queue.get("k").at_ms == NOW + 250
 
 
+def test_the_handle_of_a_lost_race_cancels_nothing(queue: Both) -> None:
+    winner = queue.upsert("k", EVENT, delay="1h")
+    loser = queue.upsert("k", EVENT, delay="2h", if_version=0)
+    assert (loser.outcome, loser.version) == (Outcome.VERSION_MISMATCH, winner.version)
+    assert queue.wait(loser.cancel()) is False
+    assert not loser.is_cancelled
+    assert queue.get("k").version == winner.version
+
+
 def test_a_handle_cancels_its_own_version_and_no_other(queue: Both) -> None:
     first = queue.upsert("k", EVENT, delay=50)
     second = queue.upsert("k", EVENT, delay=60)
