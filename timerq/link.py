@@ -233,6 +233,7 @@ class Link:
 
         def one_node(client: Any, positions: list[int], meanwhile: Callable[[], None] | None) -> None:
             if client is None:
+                commands[positions[0]].meanwhile = meanwhile
                 replies[positions[0]] = self._one(session, commands[positions[0]])
                 return
             calls = [("EVALSHA", commands[i].script.sha, *commands[i].words) for i in positions]
@@ -243,7 +244,8 @@ class Link:
                     raise reply
                 replies[i] = reply
 
-        meanwhile = commands[0].meanwhile
+        # handed on by hand from here, so that no two threads do it, and none a second time
+        meanwhile, commands[0].meanwhile = commands[0].meanwhile, None
         if len(groups) == 1 or not self.connections.is_cluster:
             for group in groups.values():
                 one_node(*group, meanwhile)
@@ -267,9 +269,11 @@ class Link:
             command.reached = "fsync"
             return reply
         wait = wait_words(durability)
+        meanwhile = command.meanwhile
         for verb, script in (("EVALSHA", command.script.sha), ("EVAL", command.script.text)):
             calls = [(verb, script, *command.words), wait]
-            reply, answer = self._exchange_on(session, client, calls, command.meanwhile)
+            reply, answer = self._exchange_on(session, client, calls, meanwhile)
+            meanwhile = None
             if isinstance(reply, NoScriptError):
                 continue
             if isinstance(reply, REDIRECTIONS) and self.connections.is_cluster:

@@ -176,6 +176,22 @@ def test_a_slot_moves_while_it_fires(
     move_slot(cluster, slot, source)
 
 
+def test_a_durable_bulk_load_reads_its_source_once(queue: TimerQueue) -> None:
+    """Each of its commands waits in a thread of its own; one alone may build the next ones meanwhile."""
+
+    def source() -> Iterator[Upsert]:
+        for n in range(4000):
+            if n % 50 == 0:
+                time.sleep(0.0002)  # a source that takes its time, so that threads meet in it
+            yield Upsert(f"k{n}", EVENT, delay="1h")
+
+    handles = queue.upsert_many(source(), durable="replicas=1,timeout=1ms")
+    assert [handle.key for handle in handles if not isinstance(handle, Exception)] == [
+        f"k{n}" for n in range(4000)
+    ]
+    assert queue.count() == 4000
+
+
 def test_what_has_not_come_yet_is_not_taken_for_gone(
     cluster: LocalCluster, queue: TimerQueue, events: Events
 ) -> None:
