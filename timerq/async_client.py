@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from timerq.async_link import AsyncLink
+from timerq.async_link import AsyncCalls, AsyncLink
 from timerq.clock import Clock, ask_redis
 from timerq.commands import cancel as cancelling
 from timerq.commands import edit, read
@@ -19,9 +19,8 @@ from timerq.commands import upsert as upserting
 from timerq.commands.arming import Mode, Upsert, Upserted
 from timerq.commands.command import Durability, Namespace, Scope, Steps
 from timerq.commands.durable import parse_durable
-from timerq.commands.items import Item, Later, gather, many
+from timerq.commands.items import Item, many
 from timerq.commands.namespace import open_namespace, reopen_namespace
-from timerq.commands.queue import CallQueue
 from timerq.errors import TimerqError
 from timerq.model import Change, Event, Outcome, Page, Schedule, Stats, check_plain_name
 from timerq.settings import DEFAULT_MAX_PAYLOAD_BYTES
@@ -79,8 +78,7 @@ class AsyncTimerQueue:
         self._link = AsyncLink(url, clock, **options)
         self._scope: Scope | None = None
         self._opening = asyncio.Lock()
-        self._calls: dict[int, CallQueue[asyncio.Future[Any]]] = {}
-        self._pumps: dict[int, asyncio.Task[None]] = {}
+        self._calls = AsyncCalls(self._link)
 
     @classmethod
     def connect(
@@ -378,36 +376,5 @@ class AsyncTimerQueue:
 
     async def _call(self, item: Item[T], durable: Durability | None) -> T:
         """Joins the calls of the item's partition: alone at once, or with the others in the next script."""
-        queue = self._calls.setdefault(item.partition, CallQueue())
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        queue.add(item, durable, answer)
-        if item.partition not in self._pumps:
-            self._pumps[item.partition] = asyncio.create_task(self._pump(item.partition, queue))
-        return await answer
-
-    async def _pump(self, partition: int, queue: CallQueue[asyncio.Future[Any]]) -> None:
         assert self._scope is not None
-        try:
-            while calls := queue.take():
-                command = gather(self._scope, [item for item, _, _ in calls], calls[0][1])
-                try:
-                    (answers,) = await self._link.send([command])
-                except Exception as error:
-                    answers = [error] * len(calls)
-                late = []
-                for call, answer in zip(calls, answers, strict=True):
-                    future = call[2]
-                    if isinstance(answer, Later):
-                        late.append(call)
-                    elif future.done():
-                        pass  # whoever asked was cancelled; the call was made all the same
-                    elif isinstance(answer, Exception):
-                        future.set_exception(answer)
-                    else:
-                        future.set_result(answer)
-                queue.again(late)
-        finally:
-            del self._pumps[partition]
-            while calls := queue.take():  # only where the loop is being shut down
-                for _, _, future in calls:
-                    future.cancel()
+        return await self._calls.call(self._scope, item, durable)

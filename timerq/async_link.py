@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 from redis.exceptions import NoScriptError, RedisError
 
 from timerq.clock import Clock
-from timerq.commands.command import Command, Durability, PartitionUnmade, Steps
+from timerq.commands.command import Command, Durability, PartitionUnmade, Scope, Steps
 from timerq.commands.durable import reached, wait_words
+from timerq.commands.items import Item, Later, gather
+from timerq.commands.queue import CallQueue
 from timerq.errors import NamespaceMismatch
 from timerq.link import REDIRECTIONS, REDIS_FAULTS, Session, check_durability, plain, unavailable
 from timerq.topology import AsyncConnections
@@ -139,3 +141,60 @@ class AsyncLink:
     async def close(self) -> None:
         """Closes every connection."""
         await self.connections.close()
+
+
+class AsyncCalls:
+    """Calls on single schedules: those made while one is on its way go together in their partition's next script."""
+
+    def __init__(self, link: AsyncLink) -> None:
+        self._link = link
+        self._queues: dict[int, CallQueue[asyncio.Future[Any]]] = {}
+        self._pumps: dict[int, asyncio.Task[None]] = {}
+
+    async def call(self, scope: Scope, item: Item[T], durable: Durability | None) -> T:
+        """The item's result. A caller that is cancelled before its call is sent has not made it."""
+        queue = self._queues.setdefault(item.partition, CallQueue())
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        queue.add(item, durable, answer)
+        if item.partition not in self._pumps:
+            self._start(scope, item.partition, answer.get_loop())
+        return await answer
+
+    def _start(self, scope: Scope, partition: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._pumps[partition] = loop.create_task(self._pump(scope, partition, loop))
+
+    async def _pump(self, scope: Scope, partition: int, loop: asyncio.AbstractEventLoop) -> None:
+        queue = self._queues[partition]
+        calls = queue.take()
+        try:
+            while calls:
+                wanted = [call for call in calls if not call[2].done()]
+                answers: list[Any] = []
+                if wanted:
+                    try:
+                        command = gather(scope, [item for item, _, _ in wanted], wanted[0][1])
+                        (answers,) = await self._link.send([command])
+                    except Exception as error:
+                        answers = [error] * len(wanted)
+                late = []
+                for call, answer in zip(wanted, answers, strict=True):
+                    future = call[2]
+                    if isinstance(answer, Later):
+                        late.append(call)
+                    elif future.done():
+                        pass  # whoever asked was cancelled; the call was made all the same
+                    elif isinstance(answer, Exception):
+                        future.set_exception(answer)
+                    else:
+                        future.set_result(answer)
+                queue.again(late)
+                calls = queue.take()
+        finally:
+            # Something is left only where this task is cancelled: a loop that shuts down cancels all it finds. Whoever
+            # waits for what was on its way is told so; who has come since, to clean up, has a task anew.
+            del self._pumps[partition]
+            if not loop.is_closed():
+                for _, _, future in calls:
+                    future.cancel()
+                if queue.waiting:
+                    self._start(scope, partition, loop)

@@ -609,6 +609,47 @@ def test_who_gives_up_harms_no_other(redis_url: str, redis_client: redis.Redis) 
     asyncio.run(main())
 
 
+def test_a_call_given_up_before_it_is_sent_is_not_made(redis_url: str, redis_client: redis.Redis) -> None:
+    async def main() -> None:
+        async with AsyncTimerQueue(redis_url) as queue:
+            await queue.init()
+            redis_client.client_pause(300)
+            first = asyncio.create_task(queue.upsert("first", EVENT, delay=60_000))
+            await asyncio.sleep(0.05)
+            tasks = [asyncio.create_task(queue.upsert(f"k{i}", EVENT, delay=60_000)) for i in range(4)]
+            await asyncio.sleep(0)
+            tasks[1].cancel()
+            results = await asyncio.gather(first, *tasks, return_exceptions=True)
+            assert isinstance(results[2], asyncio.CancelledError)
+            assert [schedule.key async for schedule in queue.list()] == ["first", "k0", "k2", "k3"]
+
+    asyncio.run(main())
+
+
+def test_who_is_told_to_stop_can_still_clean_up(redis_url: str, redis_client: redis.Redis) -> None:
+    """asyncio.run cancels every task at its end: the one that sends too."""
+
+    async def worker(queue: AsyncTimerQueue, key: str) -> str:
+        try:
+            await queue.upsert(key, EVENT, delay=60_000)
+        except asyncio.CancelledError:
+            pass
+        return str((await queue.cancel("before")).outcome)
+
+    async def main() -> None:
+        async with AsyncTimerQueue(redis_url) as queue:
+            await queue.upsert("before", EVENT, delay=60_000)
+            redis_client.client_pause(300)
+            workers = [asyncio.create_task(worker(queue, f"k{i}")) for i in range(8)]
+            await asyncio.sleep(0.05)
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            said = await asyncio.wait_for(asyncio.gather(*workers), 30)
+            assert sorted(said) == ["CANCELLED"] + ["NOT_PENDING"] * 7
+
+    asyncio.run(main())
+
+
 def test_a_fault_reaches_all_that_went_together_and_the_next_goes_on(make_redis: MakeRedis) -> None:
     server = make_redis(port=0)
 
