@@ -24,6 +24,7 @@ from redis.exceptions import (
     ResponseError,
     TryAgainError,
 )
+from redis.sentinel import MasterNotFoundError
 
 from timerq.clock import Clock
 from timerq.commands.command import Command, Durability, PartitionUnmade, Steps
@@ -60,6 +61,8 @@ def unavailable(error: BaseException) -> QueueUnavailable:
     text = str(error) or type(error).__name__
     if isinstance(error, MovedError):
         text = f"this Redis is part of a Cluster, use redis+cluster://… ({text})"
+    if isinstance(error, MasterNotFoundError):
+        text = f"{text.partition(' : ')[0]}: no Sentinel that answers knows it"  # the rest is redis-py's objects
     raised = QueueUnavailable(f"Redis is away or refuses: {text}")
     raised.__cause__ = error
     return raised

@@ -41,6 +41,9 @@ _WANT_URL = (
 )
 
 
+_NODE_OPTIONS = ("username", "password", "socket_timeout", "socket_connect_timeout", "socket_keepalive")
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A parsed URL: ``kind`` is standalone, cluster, sentinel or embedded; ``url`` is what redis-py understands."""
@@ -59,14 +62,20 @@ def parse_url(url: str) -> Target:
         parts = urlsplit(url)
         scheme, _, kind = parts.scheme.partition("+")
         if kind == "" and scheme in ("redis", "rediss", "unix"):
+            if scheme != "unix" and not parts.path.strip("/").isdecimal() and parts.path.strip("/"):
+                raise ValueError("redis-py would take database 0")
             _check_options(url)
             return Target("standalone", url)
         if kind == "cluster" and scheme in ("redis", "rediss"):
+            want = "want redis+cluster://host:7000 with one of its nodes; a Cluster has database 0 alone"
             plain = urlunsplit(parts._replace(scheme=scheme))
-            redis.connection.parse_url(plain)
+            if parts.path.strip("/") not in ("", "0"):
+                raise ValueError("a database")
+            _check_options(plain)
             return Target("cluster", plain)
         if kind == "sentinel" and scheme in ("redis", "rediss"):
-            return _parse_sentinel(parts, scheme == "rediss")
+            want = "want redis+sentinel://host:26379,other:26379/master-name/0"
+            return _parse_sentinel(parts, scheme)
         if scheme == "embedded" and kind == "":
             return Target("embedded", unquote(parts.path))
     except TypeError as error:
@@ -78,7 +87,12 @@ def parse_url(url: str) -> Target:
 
 def _check_options(url: str) -> None:
     """Raises TypeError for an option of a URL that no connection takes, or that would change what replies look like."""
-    pool = redis.ConnectionPool.from_url(url)
+    try:
+        pool = redis.ConnectionPool.from_url(url)
+    except ValueError as error:
+        if not str(error).startswith("Invalid value for"):
+            raise
+        raise TypeError(str(error)) from None  # it names the option, not its value
     if pool.connection_kwargs.get("decode_responses"):
         raise TypeError("decode_responses cannot be: payloads are bytes")
     pool.make_connection()  # it connects to nothing yet
@@ -93,7 +107,7 @@ def redact(url: str) -> str:
     return scheme + ("…" if "?" in before else "…@" + after.partition("?")[0])
 
 
-def _parse_sentinel(parts: Any, tls: bool) -> Target:
+def _parse_sentinel(parts: Any, scheme: str) -> Target:
     credentials, _, hosts = parts.netloc.rpartition("@")
     sentinels = []
     for host in hosts.split(","):
@@ -102,13 +116,14 @@ def _parse_sentinel(parts: Any, tls: bool) -> Target:
     master, _, db = parts.path.strip("/").partition("/")
     if not master:
         raise ValueError("no master name")
-    options: dict[str, Any] = {"db": int(db or 0), "ssl": tls}
+    options: dict[str, Any] = {"db": int(db or 0), "ssl": scheme == "rediss"}
     if credentials:
         username, _, password = credentials.partition(":")
         options["password"] = unquote(password)
         if username:
             options["username"] = unquote(username)
     query = urlencode(parse_qsl(parts.query))
+    _check_options(f"{scheme}://h/0?{query}")
     options.update(redis.connection.parse_url(f"redis://h/0?{query}") if query else {})
     for name in ("host", "port"):
         options.pop(name, None)
@@ -270,13 +285,12 @@ class AsyncConnections:
         if node is None:
             raise QueueUnavailable("no node of the Cluster holds this slot")
         if node.name not in self._nodes:
+            tls = redis.connection.parse_url(self._target.url).get("connection_class") is not None
             kwargs = {
                 name: value
                 for name, value in node.connection_kwargs.items()
-                if name
-                in ("username", "password", "socket_timeout", "socket_connect_timeout", "socket_keepalive")
+                if name in _NODE_OPTIONS or (tls and name.startswith("ssl_"))
             }
-            tls = redis.connection.parse_url(self._target.url).get("connection_class") is not None
             retry = self._options["retry"]
             self._nodes[node.name] = redis.asyncio.Redis(
                 host=node.host, port=node.port, ssl=tls, retry=retry, **kwargs
