@@ -16,7 +16,7 @@ Redis Stream, where any program can read it as an event.
 A producer needs no more. Dispatchers (``timerq worker``) do the firing, as many as you like.
 
 The walk of one schedule, for who wants to know how: `TimerQueue.upsert` (client.py) asks `commands.upsert` what to send
-and sends it (link.py) to ``lua/upsert.lua``, which stores it. A `Dispatcher` (dispatcher.py) sleeps until it is due and
+and sends it (link.py) to ``lua/upsert.lua``, which stores it. A `Dispatcher` (dispatcher/) sleeps until it is due and
 calls ``lua/fire.lua``, which puts the event on its stream and takes the schedule out, or arms its next occurrence.
 """
 

@@ -58,7 +58,7 @@ class Upsert(NamedTuple):
             )
         for name in ("key", "event"):
             if name not in thing:
-                raise InvalidSchedule(name, None, f"want {name} in the item")
+                raise InvalidSchedule(name, None, "want one: an item has a key, an event and a timing")
         event = thing["event"]
         if isinstance(event, Mapping):
             unknown = [name for name in event if name not in _EVENT_WORDS]
