@@ -28,6 +28,9 @@ from timerq.lua import Word
 T = TypeVar("T")
 R = TypeVar("R")
 
+FIRST_ITEMS = 25
+"""How many items of `many` go first: a small piece, so that Redis has work while the next one is built."""
+
 
 class Item(Generic[T]):
     """One schedule's part of a command: ``read`` makes its result of its line's words and what stands behind them.
@@ -159,7 +162,7 @@ def many(
     waiting: dict[int, list[Item[T]]] = {}
     unread: list[tuple[list[Item[T]], Callable[[], list[Any]]]] = []
     source = iter(things)
-    window = MAX_ITEMS * scope.namespace.partitions
+    window = FIRST_ITEMS * scope.namespace.partitions
     failure: Exception | None = None
 
     def build() -> None:
@@ -213,6 +216,7 @@ def many(
                 del waiting[batch[0].partition]
         commands = [_deferred(gather(scope, batch, durable)) for batch in round_]
         commands[0].meanwhile = meanwhile
+        window = MAX_ITEMS * scope.namespace.partitions
         answers = yield commands
         read()
         unread += zip(round_, [answer for answer, _ in answers], strict=True)
