@@ -257,6 +257,34 @@ def test_one_bad_item_sinks_no_other(partition: Partition) -> None:
     ]  # fmt: skip
 
 
+def test_an_index_of_another_type_leaves_no_other_item_half_done(partition: Partition) -> None:
+    partition.client.set(partition.key("own:acme\0bad"), "no index")
+    items = [
+        Upsert("a", EVENT, delay=5),
+        Upsert("b", EVENT, delay=5, owner="bad"),
+        Upsert("c", EVENT, delay=5),
+    ]
+    results = partition.all([upsert.item(partition.scope, item) for item in items])
+    assert [getattr(r, "outcome", type(r).__name__) for r in results] == [
+        "CREATED", "QueueUnavailable", "CREATED",
+    ]  # fmt: skip
+    due = partition.client.zrange(partition.key("due:acme"), 0, -1)
+    assert {b"acme\0a\0", b"acme\0c\0"} <= set(due)
+
+
+def test_a_debounce_that_replaces_an_interval_begins_then(partition: Partition) -> None:
+    partition.upsert(every=50)
+    partition.now += 10_000
+    assert partition.upsert(delay=100, max_wait=250).at_ms == partition.now + 100
+
+
+def test_a_grid_whose_next_instant_is_beyond_the_calendar_is_refused(partition: Partition) -> None:
+    with pytest.raises(InvalidSchedule) as caught:
+        partition.upsert(every=253_402_300_799_999, start=NOW - 1000)
+    assert caught.value.field == "every"
+    assert partition.record() == {}
+
+
 @pytest.mark.parametrize(
     ("delay", "wakes"), [(100, True), (99, True), (101, False)], ids=["first", "earlier", "later"]
 )

@@ -133,6 +133,7 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
     if kind == 'e' and due < now_ms then -- a start in the past gives the grid, not a debt
       local every = tonumber(string.match(definition, '^e(%d+)'))
       due = due + math.ceil((now_ms - due) / every) * every
+      if due > MAX_MS then return 'INVALID delay' end
       due_text = int(due)
     end
     if options ~= '' then
@@ -159,8 +160,12 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
     if max_wait ~= '-' then
       first = now_ms
       if version and version ~= '0' then
-        -- one armed without max_wait: its version tells when
-        first = tonumber(redis.call('HGET', record, 'f') or math.floor(tonumber(version) / 1000))
+        local stored = call('HMGET', record, 'f', 'd')
+        if stored[1] then
+          first = tonumber(stored[1])
+        elseif sub(stored[2] or 'o', 1, 1) == 'o' then -- armed without max_wait: its version tells when
+          first = math.floor(tonumber(version) / 1000)
+        end
       end
       due = math.min(due, first + tonumber(max_wait))
       due_text = int(due)
@@ -219,7 +224,9 @@ for i = 2, tonumber(a_items) + 1 do
   if kept_bytes > BYTES then
     lines[i] = 'LATER'
   else
-    lines[i] = upsert(record, id, own, floor, once, ARGV[a], options, a + 3, last)
+    -- what one item meets (an index of another type) must not leave the others written and never looked at
+    local fine, said = pcall(upsert, record, id, own, floor, once, ARGV[a], options, a + 3, last)
+    lines[i] = fine and said or 'BROKEN ' .. reason(said)
     if once then
       local word, answer = string.match(lines[i], '^(%u+) (%d+ %d+ %l)')
       if answer and word ~= 'DUPLICATE' then
