@@ -148,6 +148,14 @@ def test_a_call_publishes_a_bounded_number_of_bytes(partition: Partition) -> Non
     partition.check()
 
 
+def test_correlations_count_too(partition: Partition) -> None:
+    event = Event("t", correlation={"trace": "x" * 4000})
+    for i in range(200):
+        partition.upsert(f"k{i}", event, delay=0)
+    assert partition.fire().published == 66  # 4,013 bytes each
+    partition.check()
+
+
 def test_many_tenants_with_large_events_are_bounded_too(partition: Partition) -> None:
     large = Event("t", "x" * 65_000)
     for i in range(40):

@@ -42,7 +42,7 @@ local function trigger(id, key, version, consume)
   request = (request or reserve_versions(#ARGV) - 1) + 1
   local event_id = meta[5] .. '-' .. version .. '-t' .. int(request)
   emit(r.stream, event_id, r.type, a_tenant, key, owner_of(id), int(now_ms), r.n, version, '0', r.p, r.content, r.c)
-  published = published + #r.p
+  published = published + #r.p + #(r.c or '')
   if consume then forget(id, k_due) end
   return 'TRIGGERED ' .. version .. ' ' .. event_id
 end

@@ -132,7 +132,7 @@ local function fire_one(turn, id)
   end
   local n = int(tonumber(r.n) + 1)
   local event_id = meta[5] .. '-' .. r.version .. '-' .. n
-  bytes = bytes + #r.p
+  bytes = bytes + #r.p + #(r.c or '')
   if r.kind == 'o' then
     emit(r.stream, event_id, r.type, turn.tenant, key, owner, r.at, n, r.version, '0', r.p, r.content, r.c)
     turn.gone[#turn.gone + 1] = id
