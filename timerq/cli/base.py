@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
+import redis
 
 from timerq.client import TimerQueue
 from timerq.errors import ContractBroken, DurabilityUnavailable, QueueUnavailable, TimerqError
@@ -97,7 +98,7 @@ def failure_of(error: Exception, target: Target) -> Failure:
     if isinstance(error, DurabilityUnavailable):
         return Unavailable(str(error))
     if isinstance(error, QueueUnavailable):
-        return Unavailable(str(error), _hint(str(error), target))
+        return Unavailable(str(error), _hint(error, target))
     if isinstance(error, ContractBroken):
         return Failure(f"{error}\nThis is a fault of timerq or of its data: please report it.")
     if isinstance(error, TimerqError):  # InvalidSchedule, NamespaceMismatch
@@ -108,7 +109,12 @@ def failure_of(error: Exception, target: Target) -> Failure:
     return kind(f"{where}{error.strerror or error}")
 
 
-def _hint(message: str, target: Target) -> str | None:
+def _hint(error: QueueUnavailable, target: Target) -> str | None:
+    message = str(error)
+    if "Address already in use" in message:
+        return (
+            "Something listens on that port already: use it if it is a Redis, or choose another with --port."
+        )
     if not target.connects:
         return None
     url = redact(target.resolve().redis_url)
@@ -116,6 +122,8 @@ def _hint(message: str, target: Target) -> str | None:
         return f"The Redis at {url} wants a password: give it in the URL, as in redis://:PASSWORD@host:6379/0"
     if "NOPERM" in message:
         return f"The user of this URL may not do that on the Redis at {url}: see its ACL rules."
+    if isinstance(error.__cause__, redis.ResponseError):
+        return f"The Redis at {url} runs, and this is its answer."
     return f"Is Redis running at {url}? Name another with --redis or TIMERQ_REDIS_URL, or start one with: timerq dev"
 
 

@@ -19,7 +19,7 @@ def number(text: str | int) -> int:
     if isinstance(text, int):
         return text  # an option's default
     if not _DIGITS.fullmatch(text):
-        raise click.BadParameter(f"{text[:40]!r} is not a whole number")
+        raise click.BadParameter(f"{text[:40]!r} is not a whole number of 0 or more")
     return int(text)
 
 

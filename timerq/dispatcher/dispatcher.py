@@ -104,10 +104,11 @@ class Dispatcher:
         self._keeper = threading.Thread(target=self._keep, args=(namespace,), name="timerq-keep", daemon=True)
         self._keeper.start()
         logger.info(
-            "dispatcher %s fires namespace %s (%d partitions)",
+            "dispatcher %s fires namespace %s (%d partition%s)",
             self.name,
             namespace.name,
             namespace.partitions,
+            "s" * (namespace.partitions > 1),
         )
 
     def run(self) -> None:
