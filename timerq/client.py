@@ -252,7 +252,7 @@ class TimerQueue:
     ) -> Iterator[Schedule]:
         """The schedules whose key begins with ``prefix``, of one ``owner`` where one is given, in key order.
 
-        With ``due_from`` or ``due_to`` (instants, both included): those looked at next in that time, in that order;
+        With ``due_from`` or ``due_to`` (instants, both included): those that are due in that time, soonest first;
         paused ones are in no such list. Read page by page, so it may be as long as you like.
         """
         scope = self._open()
