@@ -162,7 +162,8 @@ class TimerQueue:
         the same ``idempotency_key`` (of the same lane) is a DUPLICATE with the first answer, for as long as events
         are retained, also when the timer has fired meanwhile; with another body it is refused.
 
-        ``durable``: "replicas=N" or "fsync", with ``,timeout=…`` (1 s, 3 s for fsync); the handle says which level was reached.
+        ``durable``: "replicas=N" or "fsync", with ``,timeout=…`` (1 s, 3 s for fsync); the handle says which level was
+        reached.
         """
         wanted = Upsert(
             key,
