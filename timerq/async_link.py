@@ -16,7 +16,7 @@ from timerq.commands.durable import reached, wait_words
 from timerq.commands.items import Item, Later, gather
 from timerq.commands.queue import CallQueue
 from timerq.errors import NamespaceMismatch
-from timerq.link import REDIRECTIONS, REDIS_FAULTS, Session, check_durability, plain, unavailable
+from timerq.link import REDIRECTIONS, REDIS_FAULTS, VERBS, Session, check_durability, plain, unavailable
 from timerq.topology import AsyncConnections
 
 T = TypeVar("T")
@@ -96,9 +96,9 @@ class AsyncLink:
                 return await self._durable(command, command.durable)
             client = await self.connections.open()
             try:
-                return await client.execute_command("EVALSHA", command.script.sha, *command.words)
+                return await client.execute_command(*command.call("EVALSHA"))
             except NoScriptError:
-                return await client.execute_command("EVAL", command.script.text, *command.words)
+                return await client.execute_command(*command.call("EVAL"))
         except REDIS_FAULTS as error:
             raise unavailable(error) from error
 
@@ -109,9 +109,9 @@ class AsyncLink:
             reply = await self._one(plain(command))
             command.reached = "fsync"
             return reply
-        for verb, script in (("EVALSHA", command.script.sha), ("EVAL", command.script.text)):
+        for verb in VERBS:
             pipeline = client.pipeline(transaction=False)
-            pipeline.execute_command(verb, script, *command.words)
+            pipeline.execute_command(*command.call(verb))
             pipeline.execute_command(*wait_words(durability))
             reply, answer = await pipeline.execute(raise_on_error=False)
             if isinstance(reply, NoScriptError):

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from hiredis import pack_command
 from redis.exceptions import (
@@ -35,6 +35,9 @@ from timerq.topology import REDIS_FAULTS as REDIS_FAULTS
 from timerq.topology import Connections
 
 T = TypeVar("T")
+
+VERBS: Final = ("EVALSHA", "EVAL")
+"""A script is called by its digest; by its text where the server does not know it."""
 
 REDIRECTIONS = (MovedError, AskError, TryAgainError, ClusterDownError)
 
@@ -62,7 +65,9 @@ def unavailable(error: BaseException) -> QueueUnavailable:
     if isinstance(error, MovedError):
         text = f"this Redis is part of a Cluster, use redis+cluster://… ({text})"
     if isinstance(error, MasterNotFoundError):
-        text = f"{text.partition(' : ')[0]}: no Sentinel that answers knows it"  # the rest is redis-py's objects
+        text = (
+            f"{text.partition(' : ')[0]}: no Sentinel that answers knows it"  # the rest is redis-py's objects
+        )
     raised = QueueUnavailable(f"Redis is away or refuses: {text}")
     raised.__cause__ = error
     return raised
@@ -89,7 +94,7 @@ def check_durability(durability: Durability, server: dict[str, Any], appendfsync
 
 
 def exchange(
-    connection: Any, calls: Sequence[tuple[Word, ...]], meanwhile: Callable[[], None] | None
+    connection: Any, calls: Sequence[Sequence[Word]], meanwhile: Callable[[], None] | None
 ) -> list[Any]:
     """Writes all calls to one redis-py connection, then reads as many replies; errors are replies too.
 
@@ -100,7 +105,7 @@ def exchange(
 
     def once() -> list[Any]:
         nonlocal waiting
-        connection.send_packed_command([pack_command(call) for call in calls])  # type: ignore[arg-type]  # its stub means one-element tuples
+        connection.send_packed_command([pack_command(tuple(call)) for call in calls])  # type: ignore[arg-type]  # its stub means one-element tuples
         if waiting is not None:
             work, waiting = waiting, None
             work()
@@ -193,7 +198,7 @@ class Link:
         return answers
 
     def _exchange_on(
-        self, session: Session, client: Any, calls: Sequence[tuple[Word, ...]], meanwhile: Any = None
+        self, session: Session, client: Any, calls: Sequence[Sequence[Word]], meanwhile: Any = None
     ) -> list[Any]:
         """On the session's own connection, or on one of a Cluster node's pool."""
         if not self.connections.is_cluster:
@@ -213,13 +218,12 @@ class Link:
         client = self.connections.open()
         if self.connections.is_cluster:
             try:
-                return client.execute_command("EVALSHA", command.script.sha, *command.words)
+                return client.execute_command(*command.call("EVALSHA"))
             except NoScriptError:
-                return client.execute_command("EVAL", command.script.text, *command.words)
-        call = ("EVALSHA", command.script.sha, *command.words)
-        (reply,) = self._exchange_on(session, client, [call], command.meanwhile)
+                return client.execute_command(*command.call("EVAL"))
+        (reply,) = self._exchange_on(session, client, [command.call("EVALSHA")], command.meanwhile)
         if isinstance(reply, NoScriptError):
-            (reply,) = self._exchange_on(session, client, [("EVAL", command.script.text, *command.words)])
+            (reply,) = self._exchange_on(session, client, [command.call("EVAL")])
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -239,7 +243,7 @@ class Link:
                 commands[positions[0]].meanwhile = meanwhile
                 replies[positions[0]] = self._one(session, commands[positions[0]])
                 return
-            calls = [("EVALSHA", commands[i].script.sha, *commands[i].words) for i in positions]
+            calls = [commands[i].call("EVALSHA") for i in positions]
             for i, reply in zip(positions, self._exchange_on(session, client, calls, meanwhile), strict=True):
                 if isinstance(reply, (NoScriptError, *REDIRECTIONS)):
                     reply = self._one(session, commands[i])  # alone, it is loaded or follows its slot
@@ -273,8 +277,8 @@ class Link:
             return reply
         wait = wait_words(durability)
         meanwhile = command.meanwhile
-        for verb, script in (("EVALSHA", command.script.sha), ("EVAL", command.script.text)):
-            calls = [(verb, script, *command.words), wait]
+        for verb in VERBS:
+            calls = [command.call(verb), wait]
             reply, answer = self._exchange_on(session, client, calls, meanwhile)
             meanwhile = None
             if isinstance(reply, NoScriptError):

@@ -24,6 +24,7 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ExponentialWithJitterBackoff
+from redis.connection import HiredisRespSerializer
 from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
@@ -141,6 +142,15 @@ def _connection_options(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+class TextPacker(HiredisRespSerializer):
+    """Writes commands as redis-py does, but numbers as texts: `timerq.commands.command.Command.call` says why."""
+
+    def pack(self, *args: Any) -> Any:
+        """A command's words as what goes over the wire."""
+        texts: list[Any] = [str(word) if type(word) is int else word for word in args]
+        return super().pack(*texts)
+
+
 def _backoff() -> ExponentialWithJitterBackoff:
     return ExponentialWithJitterBackoff(cap=1.0, base=0.02)
 
@@ -163,7 +173,11 @@ class Connections:
             self.embedded = EmbeddedRedis(target.url or None)
             self.embedded.start()
             target = Target("standalone", self.embedded.url)
-        self._options = {"retry": Retry(_backoff(), retries), **_connection_options(options)}
+        self._options = {
+            "retry": Retry(_backoff(), retries),
+            "command_packer": TextPacker(),
+            **_connection_options(options),
+        }
         self._target = target
         self._making = threading.Lock()
         self.is_cluster = target.kind == "cluster"

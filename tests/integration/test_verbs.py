@@ -668,6 +668,43 @@ def test_a_fault_reaches_all_that_went_together_and_the_next_goes_on(make_redis:
     asyncio.run(main())
 
 
+def test_an_interrupted_caller_is_told_no_other_calls_answer(redis_url: str) -> None:
+    """An exception from a signal's handler, at whatever instant: in a process of its own, for it could end it."""
+    program = """
+        import random, signal, sys, time
+        from timerq import Event, Outcome, TimerQueue, Upsert
+        class Interrupt(BaseException): pass
+        def interrupt(*_): raise Interrupt
+        signal.signal(signal.SIGALRM, interrupt)
+        queue = TimerQueue(sys.argv[1])
+        queue.init()
+        event, n, interrupts, end = Event("t"), 0, 0, time.monotonic() + 1.5
+        while time.monotonic() < end:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.003))
+                while True:
+                    n += 1
+                    if n % 3:
+                        handles = [queue.upsert(f"k{n}", event, delay=60_000)]
+                    else:
+                        items = [Upsert(f"k{n}:{i}", event, delay=60_000, if_version=0) for i in range(30)]
+                        handles = queue.upsert_many(items)
+                    assert {h.outcome for h in handles} == {Outcome.CREATED}, handles
+                    assert handles[0].key.split(":")[0] == f"k{n}"
+            except Interrupt:
+                interrupts += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        assert interrupts > 50, interrupts
+        print("well")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), redis_url],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "well\n"), done.stderr[-2000:]
+
+
 # ------------------------------------------------------------------------------------------------ forks
 
 

@@ -14,6 +14,7 @@ from timerq.commands import cancel, edit, read, upsert
 from timerq.commands.command import Command
 from timerq.commands.dispatch import Advance, Handover, advance, beat, fire, trim
 from timerq.commands.items import gather
+from timerq.commands.namespace import open_namespace
 from timerq.commands.ranges import key_range
 from timerq.lua import SCRIPTS
 
@@ -52,12 +53,26 @@ SAMPLES: dict[str, Callable[[Partition], Command[Any]]] = {
     "upsert": _upsert,
     "beat": lambda p: beat(p.namespace, "d"),
 }
+SAMPLES_AND_MAKE = sorted(SCRIPTS)
 WRITERS = sorted(name for name, script in SCRIPTS.items() if script.writes)
 
 
 def test_every_script_has_a_sample() -> None:
     assert set(SAMPLES) == set(SCRIPTS) - {"make"}
     assert WRITERS == ["cancel", "edit", "publish", "sweep", "upsert"]
+
+
+@pytest.mark.parametrize("name", SAMPLES_AND_MAKE)
+def test_no_word_that_is_sent_is_a_number(partition: Partition, name: str) -> None:
+    make = _first(open_namespace("other", partitions=3, retention=5)) if name == "make" else None
+    for clock in (None, NOW):
+        command = make or SAMPLES[name](partition)
+        command.stamp(b"session", 7, clock)
+        call = command.call("EVALSHA")
+        assert not [word for word in call if not isinstance(word, (bytes, str))]
+        assert call[:3] == ["EVALSHA", command.script.sha, str(command.words[0])]
+        assert [str(word) for word in call[3:]] == [str(word) for word in command.words[1:]]
+        assert command.call("EVAL")[1] == command.script.text
 
 
 @pytest.fixture

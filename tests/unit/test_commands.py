@@ -647,8 +647,8 @@ def test_durable_words() -> None:
     assert parse_durable("fsync") == Durability(fsync=True, timeout_ms=3000)
     assert parse_durable("replicas=2,timeout=500ms") == Durability(replicas=2, timeout_ms=500)
     assert parse_durable("fsync,timeout=4s") == Durability(fsync=True, timeout_ms=4000)
-    assert wait_words(Durability(replicas=2, timeout_ms=5)) == ("WAIT", 2, 5)
-    assert wait_words(Durability(fsync=True, timeout_ms=5)) == ("WAITAOF", 1, 0, 5)
+    assert wait_words(Durability(replicas=2, timeout_ms=5)) == ("WAIT", "2", "5")
+    assert wait_words(Durability(fsync=True, timeout_ms=5)) == ("WAITAOF", "1", "0", "5")
     assert reached(Durability(replicas=2), 1) == "replicas=1"
     assert reached(Durability(replicas=2), 0) == "accepted"
     assert reached(Durability(fsync=True, timeout_ms=3000), [1, 0]) == "fsync"

@@ -48,7 +48,7 @@ def item(scope: Scope, key: str, owner: str | None = None, if_version: int | Non
     item_keys: tuple[Word, ...] = (keys.record(tag, id), keys.id_floor(tag, id))
     if owner_bytes:
         item_keys += (keys.owner_index(tag, scope.tenant_bytes, owner_bytes),)
-    args: tuple[Word, ...] = ("" if if_version is None else if_version,)
+    args: tuple[Word, ...] = ("" if if_version is None else str(if_version),)
     return Item("cancel", partition, item_keys, args, 2 * len(id) + 100, read_change(key, owner))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from timerq import keys
 from timerq.errors import ContractBroken, NamespaceMismatch, QueueUnavailable
@@ -102,6 +102,24 @@ class Command(Generic[T]):
             self.words[count + position.seq] = seq
         if position.now_ms:
             self.words[count + position.now_ms] = "" if now_ms is None else now_ms
+
+    def call(self, verb: Literal["EVALSHA", "EVAL"]) -> list[Word]:
+        """The whole of what is sent. No word of it is a number.
+
+        hiredis 3 writes a number by a function that runs signal handlers, and takes no notice when one raises: a
+        Ctrl-C at that instant would end the process with a segmentation fault.
+        """
+        words, script = self.words, self.script
+        count = words[0]
+        assert isinstance(count, int)
+        first = count + 1
+        last = first + len(script.args)
+        return [
+            *(verb, script.sha if verb == "EVALSHA" else script.text, str(count)),
+            *words[1:first],
+            *[str(word) if type(word) is int else word for word in words[first:last]],
+            *words[last:],  # what items add is text already
+        ]
 
 
 class _Positions(NamedTuple):

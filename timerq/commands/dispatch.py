@@ -121,11 +121,7 @@ def advance(namespace: Namespace, partition: int, steps: Sequence[Advance]) -> C
         word = given.word if step.hold is None else "hold"
         item_args += (
             word,
-            given.version,
-            given.n,
-            step.at_ms,
-            step.following_ms,
-            step.missed,
+            *map(str, (given.version, given.n, step.at_ms, step.following_ms, step.missed)),
             (step.hold or "")[:200].encode("utf-8", "replace"),
         )
     return command(

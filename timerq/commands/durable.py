@@ -39,11 +39,11 @@ def parse_durable(durable: str | None) -> Durability | None:
     return Durability(replicas=int(match[1] or 0), fsync=fsync, timeout_ms=timeout_ms)
 
 
-def wait_words(durability: Durability) -> tuple[str | int, ...]:
+def wait_words(durability: Durability) -> tuple[str, ...]:
     """The command that waits, sent behind the write on its connection."""
     if durability.fsync:
-        return ("WAITAOF", 1, 0, durability.timeout_ms)
-    return ("WAIT", durability.replicas, durability.timeout_ms)
+        return ("WAITAOF", "1", "0", str(durability.timeout_ms))
+    return ("WAIT", str(durability.replicas), str(durability.timeout_ms))
 
 
 def reached(durability: Durability, answer: int | list[int]) -> str:

@@ -27,7 +27,7 @@ def item(
     item_keys: tuple[Word, ...] = (keys.record(tag, id),)
     if owner_bytes:
         item_keys += (keys.owner_index(tag, scope.tenant_bytes, owner_bytes),)
-    args: tuple[Word, ...] = (verb, "" if if_version is None else if_version)
+    args: tuple[Word, ...] = (verb, "" if if_version is None else str(if_version))
     plain = read_change(key, owner)
 
     def read(words: list[str], rest: Iterator[bytes], durable: str) -> Change:

@@ -71,6 +71,9 @@ def item(
     return _assemble(scope, wanted, when, options, definition, make)
 
 
+_COUNTS = tuple(map(str, range(40)))
+"""Numbers as texts, see `Command.call`."""
+
 _RARE = Upsert._fields.index("initial_delay")
 _NONE_RARE = Upsert("", Event("-"))[_RARE:]
 """The words that most upserts leave out stand last."""
@@ -109,7 +112,7 @@ def _assemble(
         options += _digest(id, when, options, definition)
     elif options:
         options += "-"
-    args = (when, options, len(definition), *definition)
+    args = (when, options, _COUNTS[len(definition)], *definition)
     size = 300 + len(id) + size_of(definition)
     return _UpsertItem(partition, item_keys, args, size, scope.tenant, wanted, make)
 
