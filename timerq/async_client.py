@@ -20,7 +20,7 @@ from timerq.commands.arming import Mode, Upsert, Upserted
 from timerq.commands.command import Durability, Namespace, Scope, Steps
 from timerq.commands.durable import parse_durable
 from timerq.commands.items import Item, many
-from timerq.commands.namespace import open_namespace, reopen_namespace
+from timerq.commands.namespace import find_namespace, open_namespace, reopen_namespace
 from timerq.errors import TimerqError
 from timerq.model import Change, Event, Outcome, Page, Schedule, Stats, check_plain_name
 from timerq.settings import DEFAULT_MAX_PAYLOAD_BYTES
@@ -247,7 +247,7 @@ class AsyncTimerQueue:
 
     async def get(self, key: str, *, owner: str | None = None) -> Schedule | None:
         """The schedule of ``key`` (and ``owner``) as it is stored, or None."""
-        return await self._link.run(read.get(await self._open(), key, owner))
+        return await self._link.run(read.get(await self._look(), key, owner))
 
     async def list(
         self,
@@ -262,7 +262,7 @@ class AsyncTimerQueue:
         With ``due_from`` or ``due_to`` (instants, both included): those that are due in that time, soonest first;
         paused ones are in no such list. Read page by page, so it may be as long as you like.
         """
-        scope = await self._open()
+        scope = await self._look()
         if due_from is None and due_to is None:
             cursor: str | None = None
             while True:
@@ -286,11 +286,11 @@ class AsyncTimerQueue:
 
         The page's cursor is for the next one, None at the end. Keys that come and go neither repeat nor skip others.
         """
-        return await self._link.run(read.list_page(await self._open(), prefix, owner, after, limit))
+        return await self._link.run(read.list_page(await self._look(), prefix, owner, after, limit))
 
     async def count(self, prefix: str = "", *, owner: str | None = None) -> int:
         """How many schedules there are whose key begins with ``prefix``, of one ``owner`` where one is given."""
-        return await self._link.run(read.count(await self._open(), prefix, owner))
+        return await self._link.run(read.count(await self._look(), prefix, owner))
 
     async def trigger(
         self,
@@ -334,7 +334,7 @@ class AsyncTimerQueue:
 
     async def stats(self) -> Stats:
         """Numbers of the tenant's schedules, and counters of the whole namespace."""
-        return await self._link.run(read.stats(await self._open()))
+        return await self._link.run(read.stats(await self._look()))
 
     async def run(self, steps: Steps[T]) -> T:
         """Drives a verb of `timerq.commands` that has no method here, and returns its result."""
@@ -362,6 +362,15 @@ class AsyncTimerQueue:
     ) -> None:
         await self.close()
 
+    async def _look(self) -> Scope:
+        """For verbs that only read: they make no namespace."""
+        if self._scope is not None:
+            return self._scope
+        namespace = await self._link.run(find_namespace(self._name))
+        if namespace.layout:
+            return await self._open()
+        return self._scope_of(namespace)
+
     async def _open(self) -> Scope:
         if self._scope is None:
             async with self._opening:
@@ -370,8 +379,11 @@ class AsyncTimerQueue:
         assert self._scope is not None
         return self._scope
 
+    def _scope_of(self, namespace: Namespace) -> Scope:
+        return Scope(namespace, self._tenant, self._tenant.encode(), self._payload_limit)
+
     def _enter(self, namespace: Namespace) -> Namespace:
-        self._scope = Scope(namespace, self._tenant, self._tenant.encode(), self._payload_limit)
+        self._scope = self._scope_of(namespace)
         self._link.remake = lambda: self._link.run(reopen_namespace(namespace))
         return namespace
 

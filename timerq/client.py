@@ -17,7 +17,7 @@ from timerq.commands.arming import Mode, Upsert, Upserted
 from timerq.commands.command import Namespace, Scope, Steps
 from timerq.commands.durable import parse_durable
 from timerq.commands.items import many, one
-from timerq.commands.namespace import open_namespace, reopen_namespace
+from timerq.commands.namespace import find_namespace, open_namespace, reopen_namespace
 from timerq.errors import TimerqError
 from timerq.link import Link
 from timerq.model import Change, Event, Outcome, Page, Schedule, Stats, check_plain_name
@@ -241,7 +241,7 @@ class TimerQueue:
 
     def get(self, key: str, *, owner: str | None = None) -> Schedule | None:
         """The schedule of ``key`` (and ``owner``) as it is stored, or None."""
-        return self._link.run(read.get(self._open(), key, owner))
+        return self._link.run(read.get(self._look(), key, owner))
 
     def list(
         self,
@@ -256,7 +256,7 @@ class TimerQueue:
         With ``due_from`` or ``due_to`` (instants, both included): those that are due in that time, soonest first;
         paused ones are in no such list. Read page by page, so it may be as long as you like.
         """
-        scope = self._open()
+        scope = self._look()
         if due_from is None and due_to is None:
             cursor: str | None = None
             while True:
@@ -278,11 +278,11 @@ class TimerQueue:
 
         The page's cursor is for the next one, None at the end. Keys that come and go neither repeat nor skip others.
         """
-        return self._link.run(read.list_page(self._open(), prefix, owner, after, limit))
+        return self._link.run(read.list_page(self._look(), prefix, owner, after, limit))
 
     def count(self, prefix: str = "", *, owner: str | None = None) -> int:
         """How many schedules there are whose key begins with ``prefix``, of one ``owner`` where one is given."""
-        return self._link.run(read.count(self._open(), prefix, owner))
+        return self._link.run(read.count(self._look(), prefix, owner))
 
     def trigger(
         self,
@@ -326,7 +326,7 @@ class TimerQueue:
 
     def stats(self) -> Stats:
         """Numbers of the tenant's schedules, and counters of the whole namespace."""
-        return self._link.run(read.stats(self._open()))
+        return self._link.run(read.stats(self._look()))
 
     def run(self, steps: Steps[T]) -> T:
         """Drives a verb of `timerq.commands` that has no method here, and returns its result."""
@@ -354,13 +354,25 @@ class TimerQueue:
     ) -> None:
         self.close()
 
+    def _look(self) -> Scope:
+        """For verbs that only read: they make no namespace."""
+        if self._scope is not None:
+            return self._scope
+        namespace = self._link.run(find_namespace(self._name))
+        if namespace.layout:
+            return self._open()
+        return self._scope_of(namespace)
+
     def _open(self) -> Scope:
         if self._scope is None:
             self._enter(self._link.run(open_namespace(self._name)))
         assert self._scope is not None
         return self._scope
 
+    def _scope_of(self, namespace: Namespace) -> Scope:
+        return Scope(namespace, self._tenant, self._tenant.encode(), self._payload_limit)
+
     def _enter(self, namespace: Namespace) -> Namespace:
-        self._scope = Scope(namespace, self._tenant, self._tenant.encode(), self._payload_limit)
+        self._scope = self._scope_of(namespace)
         self._link.remake = lambda: self._link.run(reopen_namespace(namespace))
         return namespace

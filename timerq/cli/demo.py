@@ -114,7 +114,7 @@ def _print(report: Report) -> None:
             ["fired", f"{report.fired:,}"],
             ["replaced while waiting", f"{report.replaced:,}"],
             ["cancelled", f"{report.cancelled:,}"],
-            ["  too late, so fired", f"{report.cancelled_too_late:,}"],
+            ["cancelled too late, so fired", f"{report.cancelled_too_late:,}"],
             ["duplicated", f"{report.duplicated:,}"],
             ["lost", f"{report.lost:,}"],
             ["early", f"{report.early:,}"],

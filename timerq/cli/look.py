@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from time import sleep
 
 import click
 
@@ -11,8 +12,10 @@ from timerq.cli import show
 from timerq.cli.base import NotFound, QueueCommand, Target, json_option, owner_option, pass_target
 from timerq.cli.values import instant, number
 from timerq.client import TimerQueue
+from timerq.commands.command import Namespace
+from timerq.commands.namespace import find_namespace
 from timerq.commands.read import MAX_PAGE
-from timerq.model import Schedule
+from timerq.model import Schedule, check_plain_name
 from timerq.tail import Published, Tail, Unreadable
 
 _prefix_option = click.option(
@@ -245,14 +248,15 @@ def tail(
     """
     if limit == 0:
         return
+    check_plain_name("stream", stream)
     with target.open() as queue:
-        namespace = queue.init()
+        namespace, waited = _namespace(queue, target.resolve().namespace, wait=not no_follow)
     seen = 0
     with Tail(
         target.resolve().redis_url,
         namespace,
         stream,
-        from_start=from_start or no_follow,
+        from_start=from_start or no_follow or waited,
         follow=not no_follow,
         trouble=show.note,
     ) as events:
@@ -284,3 +288,18 @@ def _event_line(event: Published) -> str:
         show.payload_text(event.payload),
     ]
     return "  ".join(words)
+
+
+def _namespace(queue: TimerQueue, name: str, *, wait: bool) -> tuple[Namespace, bool]:
+    """The namespace to read from, and whether it was waited for: looking makes none. Raises `NotFound`."""
+    missing = f"there is no namespace {name!r} yet: init makes it, or the first upsert"
+    namespace = queue.run(find_namespace(name))
+    if not namespace.layout and not wait:
+        raise NotFound(missing)
+    waited = not namespace.layout
+    if waited:
+        show.note(f"{missing}; waiting for it")
+    while not namespace.layout:
+        sleep(1)  # nothing in an empty Redis could tell
+        namespace = queue.run(find_namespace(name))
+    return namespace, waited

@@ -24,8 +24,16 @@ def number(text: str | int) -> int:
 
 
 def instant(text: str) -> int | str:
-    """An instant: digits are epoch milliseconds, the rest is for the library to read."""
-    return int(text) if _DIGITS.fullmatch(text) else text
+    """An instant: digits are epoch milliseconds, the rest is for the library to read.
+
+    Ten digits are what a clock of whole seconds shows: taken for milliseconds they are a day of 1970, and it would fire
+    at once.
+    """
+    if not _DIGITS.fullmatch(text):
+        return text
+    if len(text) == 10:
+        raise click.BadParameter(f"{text!r} looks like epoch seconds: want milliseconds, as in {text}000")
+    return int(text)
 
 
 def duration(text: str) -> str:

@@ -59,6 +59,17 @@ def open_namespace(
     return namespace
 
 
+def find_namespace(name: str) -> Steps[Namespace]:
+    """Reads the namespace and makes nothing: one that is not there has no ``layout``, and reads as empty.
+
+    (Looking must not choose the number of partitions, which is chosen for good.)
+    """
+    (stored,) = yield [_make(keys.namespace_meta(name), {}, {})]
+    if stored:
+        return parse_namespace(name, stored)
+    return Namespace(name, "", 1, tuple(b"{%b}" % tag.encode() for tag in keys.choose_tags(name, 1)), False)
+
+
 def make_partitions(namespace: Namespace, settings: Mapping[str, str] | None = None) -> Steps[None]:
     """Makes the metas of partitions that have none; harmless where they are there."""
     clock = "manual" if namespace.manual_clock else "redis"

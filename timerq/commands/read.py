@@ -24,6 +24,8 @@ MAX_PAGE = MAX_ITEMS
 def get(scope: Scope, key: str, owner: str | None = None) -> Steps[Schedule | None]:
     """The stored schedule, or None."""
     partition, _, id, _ = locate(scope, key, owner)
+    if not scope.namespace.layout:
+        return None
     (found,) = yield [_read_command(scope, partition, [id])]
     schedule = found[0]
     if isinstance(schedule, Exception):
@@ -38,6 +40,8 @@ def count(scope: Scope, prefix: str = "", owner: str | None = None) -> Steps[int
     def read(reply: Reply) -> int:
         return int(read_lines(reply)[1][0].split(" ")[1])
 
+    if not scope.namespace.layout:
+        return 0
     counts = yield [
         command(
             "count",
@@ -64,6 +68,8 @@ def list_page(
     first = span.first if after is None else b"(" + scope.tenant_bytes + keys.NUL + decode_cursor(after)
     if first[1:] < span.first[1:]:
         first = span.first  # a cursor of another prefix never leads outside this one
+    if not scope.namespace.layout:
+        return Page([], None)
     if len(span.partitions) == 1:
         ((found, more),) = yield [_page_command(scope, span, span.partitions[0], first, limit, records=True)]
         items = [schedule for _, schedule in found if isinstance(schedule, Schedule)]
@@ -89,6 +95,8 @@ def due_page(
     first = 0 if due_from is None else resolve_instant(due_from, field="due_from")
     last = MAX_INSTANT_MS if due_to is None else resolve_instant(due_to, field="due_to")
     after_id = b""
+    if not scope.namespace.layout:
+        return [], None
     if after is not None:
         first, after_id = after
     pages = yield [
@@ -110,6 +118,8 @@ def stats(scope: Scope) -> Steps[Stats]:
     """Numbers of the tenant's schedules, and counters of the whole namespace."""
     namespace = scope.namespace
     span = key_range(scope)
+    if not namespace.layout:
+        return Stats(scope.tenant, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {}, [])
 
     def read(reply: Reply) -> tuple[int, list[str], dict[str, int]]:
         now_us, lines = read_lines(reply)
