@@ -16,8 +16,8 @@ from timerq.commands.durable import reached, wait_words
 from timerq.commands.items import Item, Later, gather
 from timerq.commands.queue import CallQueue
 from timerq.errors import NamespaceMismatch
-from timerq.link import REDIRECTIONS, REDIS_FAULTS, VERBS, Session, check_durability, plain, unavailable
-from timerq.topology import AsyncConnections
+from timerq.exchange import REDIRECTIONS, VERBS, Session, check_durability, plain, unavailable
+from timerq.topology import REDIS_FAULTS, AsyncConnections
 
 T = TypeVar("T")
 

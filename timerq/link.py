@@ -1,4 +1,4 @@
-"""Sends commands and reads their replies, blocking: sessions, lost scripts, redirections, durability.
+"""Sends commands and reads their replies, blocking: lost scripts, redirections, durability.
 
 `Link.run` drives a verb's steps; there is no logic of any verb here.
 """
@@ -6,125 +6,36 @@
 from __future__ import annotations
 
 import os
-import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from hiredis import pack_command
 from redis.exceptions import (
-    AskError,
-    ClusterDownError,
-    MovedError,
     NoScriptError,
-    ReadOnlyError,
     RedisError,
-    ResponseError,
-    TryAgainError,
 )
-from redis.sentinel import MasterNotFoundError
 
 from timerq.clock import Clock
 from timerq.commands.command import Command, Durability, PartitionUnmade, Steps
 from timerq.commands.durable import reached, wait_words
-from timerq.errors import DurabilityUnavailable, NamespaceMismatch, QueueUnavailable
+from timerq.errors import NamespaceMismatch
+from timerq.exchange import (
+    FRESH_S,
+    REDIRECTIONS,
+    VERBS,
+    Session,
+    check_durability,
+    exchange,
+    plain,
+    unavailable,
+    was_closed,
+)
 from timerq.lua import Word
-from timerq.topology import REDIS_FAULTS as REDIS_FAULTS
-from timerq.topology import Connections
+from timerq.topology import REDIS_FAULTS, Connections
 
 T = TypeVar("T")
-
-VERBS: Final = ("EVALSHA", "EVAL")
-"""A script is called by its digest; by its text where the server does not know it."""
-
-REDIRECTIONS = (MovedError, AskError, TryAgainError, ClusterDownError)
-
-
-@dataclass(slots=True)
-class Session:
-    """One call at a time: the scripts remember the last one's reply under this name.
-
-    ``connection`` is its own where there is one server to talk to, so that a call need not ask a pool for one.
-    """
-
-    name: bytes
-    seq: int = 0
-    connection: Any = None
-
-    @classmethod
-    def new(cls) -> Session:
-        """A session nobody has used; 96 random bits."""
-        return cls(secrets.token_urlsafe(12).encode())
-
-
-def unavailable(error: BaseException) -> QueueUnavailable:
-    """What a fault of Redis is called here, with the fault as its cause."""
-    text = str(error) or type(error).__name__
-    if isinstance(error, MovedError):
-        text = f"this Redis is part of a Cluster, use redis+cluster://… ({text})"
-    if isinstance(error, MasterNotFoundError):
-        text = (
-            f"{text.partition(' : ')[0]}: no Sentinel that answers knows it"  # the rest is redis-py's objects
-        )
-    raised = QueueUnavailable(f"Redis is away or refuses: {text}")
-    raised.__cause__ = error
-    return raised
-
-
-def check_durability(durability: Durability, server: dict[str, Any], appendfsync: str | None) -> bool:
-    """Whether a waiting command must follow the write; raises `DurabilityUnavailable` for what cannot be had.
-
-    ``server`` is INFO; ``appendfsync`` the server's setting, None where it may not be asked.
-    """
-    if not durability.fsync:
-        return True
-    if not server.get("aof_enabled"):
-        raise DurabilityUnavailable('durable="fsync" needs a server with appendonly yes; nothing was written')
-    version = tuple(int(part) for part in str(server.get("redis_version", "0.0")).split(".")[:2])
-    if version >= (7, 2):
-        return True
-    if appendfsync == "always":
-        return False  # such a server answers only what is on its disk
-    raise DurabilityUnavailable(
-        f'durable="fsync" needs Redis 7.2 or newer (this is {server.get("redis_version")}) or a server with '
-        "appendfsync always; nothing was written"
-    )
-
-
-def exchange(
-    connection: Any, calls: Sequence[Sequence[Word]], meanwhile: Callable[[], None] | None
-) -> list[Any]:
-    """Writes all calls to one redis-py connection, then reads as many replies; errors are replies too.
-
-    ``meanwhile`` runs between writing and reading. A fault of the connection sends everything again, as often as the
-    connection's retry says; the scripts know a request that comes twice.
-    """
-    waiting = meanwhile
-
-    def once() -> list[Any]:
-        nonlocal waiting
-        connection.send_packed_command([pack_command(tuple(call)) for call in calls])  # type: ignore[arg-type]  # its stub means one-element tuples
-        if waiting is not None:
-            work, waiting = waiting, None
-            work()
-        replies: list[Any] = []
-        for _ in calls:
-            try:
-                replies.append(connection.read_response())
-            except ResponseError as error:
-                replies.append(error)
-        return replies
-
-    try:
-        replies: list[Any] = connection.retry.call_with_retry(once, lambda error: connection.disconnect())
-    except BaseException:
-        connection.disconnect()  # replies may be on their way that nobody will read
-        raise
-    if isinstance(replies[0], ReadOnlyError):
-        connection.disconnect()  # the master has moved: the next call looks for it
-    return replies
 
 
 class Link:
@@ -204,7 +115,11 @@ class Link:
         if not self.connections.is_cluster:
             if session.connection is None:
                 session.connection = client.connection_pool.get_connection()
-            return exchange(session.connection, calls, meanwhile)
+            elif time.monotonic() - session.used_s > FRESH_S and was_closed(session.connection):
+                session.connection.disconnect()
+            replies = exchange(session.connection, calls, meanwhile)
+            session.used_s = time.monotonic()
+            return replies
         pool = client.connection_pool
         connection = pool.get_connection()
         try:
@@ -310,8 +225,3 @@ class Link:
         if self._pool is not None:
             self._pool.shutdown()
         self.connections.close()
-
-
-def plain(command: Command[Any]) -> Command[Any]:
-    """The same command without its wait."""
-    return Command(command.script, command.words, command.read, command.tag)

@@ -19,9 +19,9 @@ from timerq import codec, keys
 from timerq.commands.command import Namespace
 from timerq.commands.entries import read_entries
 from timerq.errors import ContractBroken
-from timerq.link import REDIS_FAULTS, unavailable
+from timerq.exchange import unavailable
 from timerq.model import check_plain_name
-from timerq.topology import Connections
+from timerq.topology import REDIS_FAULTS, Connections
 
 BLOCK_MS = 5_000
 """How long a read stands open; the connection's own time-out is longer."""

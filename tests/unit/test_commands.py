@@ -37,7 +37,7 @@ from timerq.commands.items import Item, Later, batches, gather, many, read_items
 from timerq.commands.namespace import open_namespace, parse_namespace
 from timerq.commands.queue import CallQueue
 from timerq.commands.ranges import key_range
-from timerq.link import check_durability
+from timerq.exchange import check_durability
 from timerq.timing import MAX_INSTANT_MS
 
 TAGS = tuple(b"{ns:%d}" % p for p in range(7))

@@ -9,7 +9,7 @@ from redis.asyncio.cluster import ClusterNode
 from redis.sentinel import MasterNotFoundError
 
 from timerq.errors import InvalidSchedule
-from timerq.link import unavailable
+from timerq.exchange import unavailable
 from timerq.topology import AsyncConnections, parse_url
 
 

@@ -20,7 +20,9 @@ _WANT = 'want "replicas=N", "fsync", or either with a time-out up to 4s, as in "
 
 
 def parse_durable(durable: str | None) -> Durability | None:
-    """``"replicas=2"``, ``"fsync"`` or either with ``,timeout=500ms`` (by default 1 s, for fsync 3 s); None and "accepted": no wait.
+    """``"replicas=2"``, ``"fsync"`` or either with ``,timeout=500ms`` (by default 1 s, for fsync 3 s).
+
+    None and "accepted" are no wait.
 
     Raises `InvalidSchedule` naming ``durable``.
     """
