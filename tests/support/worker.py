@@ -117,7 +117,12 @@ class Worker:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def __enter__(self) -> Worker:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            if self.alive:
+                self.kill()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
