@@ -105,6 +105,8 @@ def exchange(
 
     def once() -> list[Any]:
         nonlocal waiting
+        if not connection.is_connected:
+            connection.connect()  # not left to the sending, which asks no Sentinel where the master is now
         connection.send_packed_command([pack_command(tuple(call)) for call in calls])  # type: ignore[arg-type]  # its stub means one-element tuples
         if waiting is not None:
             work, waiting = waiting, None

@@ -180,6 +180,7 @@ class Connections:
         }
         self._target = target
         self._making = threading.Lock()
+        self._sentinel: Any = None
         self.is_cluster = target.kind == "cluster"
         self.client: Any = None if self.is_cluster else self._make()
 
@@ -188,6 +189,7 @@ class Connections:
             return redis.Redis.from_url(self._target.url, **self._options)
         if self._target.kind == "sentinel":
             sentinel = redis.Sentinel(list(self._target.sentinels), sentinel_kwargs={"socket_timeout": 1.0})
+            self._sentinel = sentinel
             return sentinel.master_for(self._target.master, **{**self._options, **self._target.options})
         return redis.RedisCluster.from_url(self._target.url, **self._options)
 
@@ -245,6 +247,8 @@ class Connections:
             for client in clients:
                 client.connection_pool.disconnect(inuse_connections=True)
             self.client.close()
+        if self._sentinel is not None:
+            self._sentinel.close()
         if self.embedded is not None:
             self.embedded.stop()
 
@@ -267,6 +271,7 @@ class AsyncConnections:
         self._opening = asyncio.Lock()
         self._options = {"retry": AsyncRetry(_backoff(), retries), **_connection_options(options)}
         self._target = target
+        self._sentinel: Any = None
         self.is_cluster = target.kind == "cluster"
         self.client: Any = None if self.is_cluster else self._make()
 
@@ -277,6 +282,7 @@ class AsyncConnections:
             sentinel = redis.asyncio.Sentinel(
                 list(self._target.sentinels), sentinel_kwargs={"socket_timeout": 1.0}
             )
+            self._sentinel = sentinel
             return sentinel.master_for(self._target.master, **{**self._options, **self._target.options})
         return redis.asyncio.RedisCluster.from_url(self._target.url, **self._options)
 
@@ -317,5 +323,8 @@ class AsyncConnections:
             await node.aclose()
         if self.client is not None:
             await self.client.aclose()
+        if self._sentinel is not None:
+            for watcher in self._sentinel.sentinels:
+                await watcher.aclose()
         if self.embedded is not None:
             self.embedded.stop()
