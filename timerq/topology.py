@@ -133,6 +133,8 @@ def _parse_sentinel(parts: Any, scheme: str) -> Target:
 
 
 def _connection_options(options: dict[str, Any]) -> dict[str, Any]:
+    if options.get("decode_responses"):
+        raise InvalidSchedule("decode_responses", True, "want it left out: payloads are bytes")
     return {
         "socket_timeout": SOCKET_TIMEOUT_S,
         "socket_connect_timeout": SOCKET_TIMEOUT_S,

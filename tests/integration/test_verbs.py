@@ -668,6 +668,12 @@ def test_a_fault_reaches_all_that_went_together_and_the_next_goes_on(make_redis:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("client", [TimerQueue, AsyncTimerQueue])
+def test_replies_stay_bytes(client: Any) -> None:
+    with pytest.raises(InvalidSchedule, match="decode_responses"):
+        client.connect("redis://localhost:1", decode_responses=True)
+
+
 def test_an_interrupted_caller_is_told_no_other_calls_answer(redis_url: str) -> None:
     """An exception from a signal's handler, at whatever instant: in a process of its own, for it could end it."""
     program = """
