@@ -62,6 +62,20 @@ def test_every_script_has_a_sample() -> None:
     assert WRITERS == ["cancel", "edit", "publish", "sweep", "upsert"]
 
 
+def test_only_those_heard_lately_live_and_asking_changes_nothing(partition: Partition) -> None:
+    workers = keys.workers("ns")
+    partition.ask(beat(partition.namespace, "d"))
+    heard = int(partition.client.zscore(workers, "d"))
+    # one that was heard before the server's clock stepped back by an hour, and one that fell silent
+    partition.client.zadd(workers, {"ahead": heard + 3_600_000, "silent": heard - 3_600_000})
+    before = partition.state()
+    assert partition.ask(beat(partition.namespace, "")) == ["d"]
+    assert partition.state() == before
+    assert partition.ask(beat(partition.namespace, "d")) == ["d"]
+    assert partition.client.zscore(workers, "silent") is None
+    assert sorted(partition.ask(beat(partition.namespace, "ahead"))) == ["ahead", "d"]
+
+
 @pytest.mark.parametrize("name", SAMPLES_AND_MAKE)
 def test_no_word_that_is_sent_is_a_number(partition: Partition, name: str) -> None:
     make = _first(open_namespace("other", partitions=3, retention=5)) if name == "make" else None

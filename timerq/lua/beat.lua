@@ -15,12 +15,14 @@
 -- Dispatchers live by the server's time, also where a manual clock tells the schedules' time.
 local time = redis.call('TIME')
 local server_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local ttl_ms = tonumber(a_ttl_ms)
 if a_leaving == '1' then
   redis.call('ZREM', k_workers, a_dispatcher)
 elseif a_dispatcher ~= '' then
   redis.call('ZADD', k_workers, int(server_ms), a_dispatcher)
+  redis.call('ZREMRANGEBYSCORE', k_workers, '-inf', int(server_ms - ttl_ms))
 end
-redis.call('ZREMRANGEBYSCORE', k_workers, '-inf', int(server_ms - tonumber(a_ttl_ms)))
-local names = redis.call('ZRANGE', k_workers, 0, 999)
+-- one heard far in the future was heard before the clock stepped back: if it lives, it will be heard again
+local names = redis.call('ZRANGEBYSCORE', k_workers, int(server_ms - ttl_ms), int(server_ms + ttl_ms), 'LIMIT', 0, 1000)
 table.insert(names, 1, head_line .. '\nALIVE ' .. #names)
 return names
