@@ -16,7 +16,7 @@ from timerq.commands.durable import reached, wait_words
 from timerq.commands.items import Item, Later, gather
 from timerq.commands.queue import CallQueue
 from timerq.errors import NamespaceMismatch
-from timerq.exchange import REDIRECTIONS, VERBS, Session, check_durability, plain, unavailable
+from timerq.exchange import REDIRECTIONS, VERBS, Session, check_durability, check_wait, plain, unavailable
 from timerq.topology import REDIS_FAULTS, AsyncConnections
 
 T = TypeVar("T")
@@ -109,6 +109,7 @@ class AsyncLink:
             reply = await self._one(plain(command))
             command.reached = "fsync"
             return reply
+        check_wait(durability, client)
         for verb in VERBS:
             pipeline = client.pipeline(transaction=False)
             pipeline.execute_command(*command.call(verb))

@@ -85,6 +85,17 @@ def check_durability(durability: Durability, server: dict[str, Any], appendfsync
     )
 
 
+def check_wait(durability: Durability, client: Any) -> None:
+    """Raises `DurabilityUnavailable` where a redis-py client's connections give up before the wait would end."""
+    limit_s = client.connection_pool.connection_kwargs.get("socket_timeout")
+    if limit_s is not None and durability.timeout_ms >= limit_s * 1000:
+        raise DurabilityUnavailable(
+            f"durable= waits up to {durability.timeout_ms} ms, and the connection gives up after "
+            f"socket_timeout={limit_s} s: "
+            'want a longer one, or a shorter wait as in "replicas=1,timeout=500ms"; nothing was written'
+        )
+
+
 def was_closed(connection: Any) -> bool:
     """Whether the server has closed a redis-py connection meanwhile, as it may do with idle ones; sends nothing."""
     try:

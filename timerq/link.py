@@ -27,6 +27,7 @@ from timerq.exchange import (
     VERBS,
     Session,
     check_durability,
+    check_wait,
     exchange,
     plain,
     unavailable,
@@ -190,6 +191,7 @@ class Link:
             reply = self._one(session, plain(command))
             command.reached = "fsync"
             return reply
+        check_wait(durability, client)
         wait = wait_words(durability)
         meanwhile = command.meanwhile
         for verb in VERBS:

@@ -668,6 +668,17 @@ def test_a_fault_reaches_all_that_went_together_and_the_next_goes_on(make_redis:
     asyncio.run(main())
 
 
+def test_a_wait_that_outlasts_the_connection_is_refused_before_anything_is_written(
+    kind: str, redis_url: str
+) -> None:
+    with Both(kind, redis_url, socket_timeout=0.5) as queue:
+        with pytest.raises(DurabilityUnavailable, match="socket_timeout"):
+            queue.upsert("k", EVENT, delay=60_000, durable="replicas=1")
+        assert queue.count() == 0
+        handle = queue.upsert("k", EVENT, delay=60_000, durable="replicas=1,timeout=50ms")
+        assert (handle.outcome, handle.durable) == (Outcome.CREATED, "accepted")
+
+
 @pytest.mark.parametrize("client", [TimerQueue, AsyncTimerQueue])
 def test_replies_stay_bytes(client: Any) -> None:
     with pytest.raises(InvalidSchedule, match="decode_responses"):
