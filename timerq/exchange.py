@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,6 +26,9 @@ from timerq.topology import REDIS_FAULTS
 
 VERBS: Final = ("EVALSHA", "EVAL")
 """A script is called by its digest; by its text where the server does not know it."""
+
+REMEMBERED_S = 540.0
+"""How long a request may be sent again: the scripts remember it for ten minutes, and would then do it twice."""
 
 FRESH_S = 0.5
 """A connection that was silent for longer is looked at before it is used: not every closed one is a fault."""
@@ -113,9 +117,17 @@ def exchange(
     connection's retry says; the scripts know a request that comes twice.
     """
     waiting = meanwhile
+    first_s: float | None = None
 
     def once() -> list[Any]:
-        nonlocal waiting
+        nonlocal waiting, first_s
+        now_s = time.monotonic()
+        if first_s is None:
+            first_s = now_s
+        elif now_s - first_s > REMEMBERED_S:  # a process that was stopped, or a source that took so long
+            raise QueueUnavailable(
+                "the answer was lost, and it is too late to ask again; whether the call took effect is unknown"
+            )
         if not connection.is_connected:
             connection.connect()  # not left to the sending, which asks no Sentinel where the master is now
         connection.send_packed_command([pack_command(tuple(call)) for call in calls])  # type: ignore[arg-type]  # its stub means one-element tuples
