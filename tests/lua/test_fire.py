@@ -148,6 +148,20 @@ def test_a_call_publishes_a_bounded_number_of_bytes(partition: Partition) -> Non
     partition.check()
 
 
+def test_a_tenant_whose_due_set_is_none_stops_no_other(partition: Partition) -> None:
+    partition.upsert("k", delay=0, scope=partition.of("broken"))
+    partition.client.delete(partition.key("due:broken"))
+    partition.client.set(partition.key("due:broken"), "no sorted set")
+    partition.now += 1
+    partition.upsert("k", delay=0)
+    fired = partition.fire()
+    assert (fired.published, fired.held, fired.wait_us) == (1, 1, 1_000_000)
+    assert partition.log()[-1][0] == "held"
+    partition.client.delete(partition.key("due:broken"))
+    partition.now += 1000
+    assert partition.fire().wait_us is None
+
+
 def test_correlations_count_too(partition: Partition) -> None:
     event = Event("t", correlation={"trace": "x" * 4000})
     for i in range(200):

@@ -184,7 +184,12 @@ for t, tenant in ipairs(tenants) do
   local due = PREFIX .. 'due:' .. tenant
   local turn = {tenant = tenant, gone = {}, scored = {}, unscored = {}}
   local left = #tenants - t + 1
-  local ids = call('ZRANGEBYSCORE', due, '-inf', int(cutoff), 'LIMIT', 0, math.ceil(batch / left))
+  local ids = redis.pcall('ZRANGEBYSCORE', due, '-inf', int(cutoff), 'LIMIT', 0, math.ceil(batch / left))
+  local broken = ids.err
+  if broken then -- no sorted set: this tenant's trouble, and no other's
+    log('held', tenant, '0', reason(ids))
+    held_count = held_count + 1
+  end
   local byte_limit = bytes + (BYTES - bytes) / left
   for _, id in ipairs(ids) do
     local at_stake = #turn.gone + #turn.scored
@@ -206,7 +211,7 @@ for t, tenant in ipairs(tenants) do
   end
   if #turn.scored > 0 then call('ZADD', due, unpack(turn.scored)) end
   if #turn.unscored > 0 then call('ZREM', due, unpack(turn.unscored)) end
-  settle(tenant, due)
+  if broken then call('ZADD', k_heads, int(now_ms + 1000), tenant) else settle(tenant, due) end
 end
 
 for counter, by in pairs({fired = published, missed = missed_count, dropped = dropped, orphans = orphans}) do
