@@ -418,3 +418,15 @@ def test_without_a_planner_a_calendar_waits_for_one_that_has(
     with Dispatcher(redis_url, planner=every(60_000)):
         events.wait(1, key="c")
     assert queue.stats().held == 0
+
+
+@pytest.mark.one_server
+def test_run_returns_when_another_thread_stops_it(redis_url: str) -> None:
+    dispatcher = Dispatcher(redis_url)
+    running = threading.Thread(target=dispatcher.run, daemon=True)
+    running.start()
+    wait_for(lambda: any(thread.name == "timerq-keep" for thread in threading.enumerate()), "the start")
+    dispatcher.stop()
+    running.join(10)
+    assert not running.is_alive()
+    dispatcher.stop()

@@ -70,6 +70,8 @@ class Dispatcher:
         self._keeper: threading.Thread | None = None
         self._stopping = threading.Event()
         self._stop_requests: SimpleQueue[None] = SimpleQueue()
+        self._stop_once = threading.Lock()
+        self._stopped = False
 
     def start(self) -> None:
         """Starts the threads and returns; waits for Redis where it is away. Raises `NamespaceMismatch`."""
@@ -112,7 +114,7 @@ class Dispatcher:
         )
 
     def run(self) -> None:
-        """Starts, blocks until `request_stop`, and stops."""
+        """Starts, blocks until `request_stop` or `stop`, and stops."""
         self.start()
         self._stop_requests.get()
         self.stop()
@@ -122,8 +124,15 @@ class Dispatcher:
         self._stop_requests.put(None)
 
     def stop(self) -> None:
-        """Finishes the calls in hand, leaves the list of the living, closes the connections."""
+        """Finishes the calls in hand, leaves the list of the living, closes the connections. Twice is once."""
+        with self._stop_once:
+            if not self._stopped:
+                self._stop()
+                self._stopped = True
+
+    def _stop(self) -> None:
         self._stopping.set()
+        self._stop_requests.put(None)  # for a `run` that waits in another thread
         for listener in self._listeners:
             listener.stop()
         for loop in self._loops:
