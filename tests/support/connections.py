@@ -29,6 +29,7 @@ class Wire:
     """Connections, client, pool and connection in one: commands run when they arrive, replies are read later."""
 
     is_cluster = False
+    is_connected = True
 
     def __init__(self, client: Any) -> None:
         self.inner = client
@@ -69,6 +70,9 @@ class Wire:
 
     def release(self, connection: Any) -> None:
         assert not self._replies, "a connection went back with replies unread"
+
+    def can_read(self) -> bool:
+        return bool(self._replies)
 
     def send_packed_command(self, commands: Sequence[bytes], check_health: bool = True) -> None:
         for frame in Frames().feed(b"".join(commands)):
