@@ -190,8 +190,10 @@ class ModelPartition:
                 return ("INVALID", "mode"), version
             if w.max_wait is not None:
                 record.first = now
-                if old:
-                    record.first = old.version // 1000 if old.first is None else old.first
+                if old and old.first is not None:
+                    record.first = old.first
+                elif old and old.kind == "o":  # armed without max_wait: its version tells when
+                    record.first = old.version // 1000
                 due = min(due, record.first + w.max_wait)
             if old and ((w.mode == "earliest" and due >= old.at) or (w.mode == "latest" and due <= old.at)):
                 return ("KEPT", old.version, old.at, old.state), version
