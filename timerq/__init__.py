@@ -32,7 +32,7 @@ from timerq.errors import (
     QueueUnavailable,
     TimerqError,
 )
-from timerq.model import Change, Event, Outcome, Page, Schedule, State, Stats, Timing
+from timerq.model import Change, Event, Outcome, Page, Schedule, State, Stats, Swept, Timing
 from timerq.timing import resolve_due, resolve_duration
 
 __version__ = "0.1.0"
@@ -54,6 +54,7 @@ __all__ = [
     "Schedule",
     "State",
     "Stats",
+    "Swept",
     "TimerQueue",
     "TimerqError",
     "Timing",

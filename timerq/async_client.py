@@ -22,7 +22,7 @@ from timerq.commands.durable import parse_durable
 from timerq.commands.items import Item, many
 from timerq.commands.namespace import find_namespace, open_namespace, reopen_namespace
 from timerq.errors import TimerqError
-from timerq.model import Change, Event, Outcome, Page, Schedule, Stats, check_plain_name
+from timerq.model import Change, Event, Outcome, Page, Schedule, Stats, Swept, check_plain_name
 from timerq.settings import DEFAULT_MAX_PAYLOAD_BYTES
 from timerq.timing import Duration, Instant
 
@@ -232,7 +232,7 @@ class AsyncTimerQueue:
 
     async def cancel_prefix(
         self, prefix: str, *, owner: str | None = None, durable: str | None = None
-    ) -> int:
+    ) -> Swept:
         """Cancels every schedule whose key begins with ``prefix`` (of one ``owner``); returns how many there were.
 
         A prefix is a prefix, never a pattern; the empty one is every key. What is armed after the call began stays.
@@ -241,7 +241,7 @@ class AsyncTimerQueue:
             cancelling.sweep(await self._open(), prefix, owner, parse_durable(durable))
         )
 
-    async def cancel_owner(self, owner: str, *, durable: str | None = None) -> int:
+    async def cancel_owner(self, owner: str, *, durable: str | None = None) -> Swept:
         """Cancels every schedule of ``owner``; returns how many there were. What is armed meanwhile stays."""
         return await self._link.run(cancelling.sweep(await self._open(), "", owner, parse_durable(durable)))
 

@@ -20,7 +20,7 @@ from timerq.commands.items import many, one
 from timerq.commands.namespace import find_namespace, open_namespace, reopen_namespace
 from timerq.errors import TimerqError
 from timerq.link import Link
-from timerq.model import Change, Event, Outcome, Page, Schedule, Stats, check_plain_name
+from timerq.model import Change, Event, Outcome, Page, Schedule, Stats, Swept, check_plain_name
 from timerq.settings import DEFAULT_MAX_PAYLOAD_BYTES
 from timerq.timing import Duration, Instant
 
@@ -228,14 +228,14 @@ class TimerQueue:
             many(scope, lambda key: cancelling.item(scope, key, owner), keys, parse_durable(durable))
         )
 
-    def cancel_prefix(self, prefix: str, *, owner: str | None = None, durable: str | None = None) -> int:
+    def cancel_prefix(self, prefix: str, *, owner: str | None = None, durable: str | None = None) -> Swept:
         """Cancels every schedule whose key begins with ``prefix`` (of one ``owner``); returns how many there were.
 
         A prefix is a prefix, never a pattern; the empty one is every key. What is armed after the call began stays.
         """
         return self._link.run(cancelling.sweep(self._open(), prefix, owner, parse_durable(durable)))
 
-    def cancel_owner(self, owner: str, *, durable: str | None = None) -> int:
+    def cancel_owner(self, owner: str, *, durable: str | None = None) -> Swept:
         """Cancels every schedule of ``owner``; returns how many there were. What is armed meanwhile stays."""
         return self._link.run(cancelling.sweep(self._open(), "", owner, parse_durable(durable)))
 

@@ -1,7 +1,8 @@
 """Every Redis key of timerq, one function each.
 
 ``ns`` is a namespace, ``t`` a partition's hash tag with its braces (``b"{prod:0}"``), ``id`` a schedule's identity:
-tenant NUL key NUL owner, in UTF-8. Every key of a partition starts with its tag, so all of them live in one slot.
+tenant NUL key NUL owner, in UTF-8; a lane is written as the owner, or as NUL and the key where there is none. Every key
+of a partition starts with its tag, so all of them live in one slot.
 
 ==================================  ======  =======================================================================
 key                                 type    holds
@@ -19,7 +20,7 @@ key                                 type    holds
 ``{t}:streams``                     zset    stream -> when it was last trimmed (ms)
 ``{t}:wake``                        stream  one entry: "an earlier head has come"
 ``{t}:log``                         stream  the exceptions: replaced, cancelled, held, dropped, ended ... (capped)
-``{t}:req:<session>``               hash    the last request's number and reply (ten minutes)
+``{t}:req:<session>``               string  the last request's number and reply (ten minutes)
 ``{t}:once:<tenant NUL lane NUL token>``  hash  idempotent arming: digest of the body, first answer (with a TTL)
 ``{t}:floor:<tenant NUL owner>``    string  "all versions of this owner up to this are dead" (with a TTL)
 ``{t}:floor:<id>``                  string  the same for one schedule
@@ -113,9 +114,9 @@ def request(t: bytes, session: bytes) -> bytes:
     return t + b":req:" + session
 
 
-def once(t: bytes, tenant: bytes, lane: bytes, token: bytes) -> bytes:
-    """The memory of an idempotency key."""
-    return t + b":once:" + tenant + NUL + lane + NUL + token
+def once(t: bytes, tenant: bytes, key: bytes, owner: bytes, token: bytes) -> bytes:
+    """The memory of an idempotency key of a lane: the owner, or the key where there is none (never mixed up)."""
+    return t + b":once:" + tenant + NUL + (owner or NUL + key) + NUL + token
 
 
 def owner_floor(t: bytes, tenant: bytes, owner: bytes) -> bytes:

@@ -186,6 +186,12 @@ class Change:
         return self.outcome not in (Outcome.NOT_PENDING, Outcome.VERSION_MISMATCH)
 
 
+class Swept(int):
+    """How many schedules a `cancel_prefix` or `cancel_owner` cancelled; ``durable`` is the least level reached."""
+
+    durable: str = "accepted"
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """One page of schedules in key order; ``cursor`` is what `list_page(after=…)` takes for the next one, or None."""

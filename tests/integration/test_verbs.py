@@ -699,7 +699,7 @@ def test_an_interrupted_caller_is_told_no_other_calls_answer(redis_url: str) -> 
         while time.monotonic() < end:
             try:
                 signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.003))
-                while True:
+                for _ in range(100):  # Python swallows one that is raised in a __del__
                     n += 1
                     if n % 3:
                         handles = [queue.upsert(f"k{n}", event, delay=60_000)]
@@ -770,8 +770,9 @@ def changing_verbs(queue: Both, durable: str) -> list[str]:
         queue.cancel("k", durable=durable),
     ]
     said += queue.cancel_many(["a"], durable=durable)
-    assert queue.cancel_prefix("b", durable=durable) == 1
-    assert queue.cancel_owner("o", durable=durable) == 0
+    swept = [queue.cancel_prefix("b", durable=durable), queue.cancel_owner("o", durable=durable)]
+    assert swept == [1, 0]
+    said += swept
     return [each.durable for each in said]
 
 

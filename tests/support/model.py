@@ -118,7 +118,7 @@ class Wanted:
 
     @property
     def lane(self) -> str:
-        return self.id[2] or self.id[1]
+        return self.id[2] or "\0" + self.id[1]
 
 
 @dataclass(frozen=True)

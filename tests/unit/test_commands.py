@@ -32,7 +32,7 @@ from timerq.commands.command import (
     command,
     read_lines,
 )
-from timerq.commands.durable import parse_durable, reached, wait_words
+from timerq.commands.durable import least, parse_durable, reached, wait_words
 from timerq.commands.items import Item, Later, batches, gather, many, read_items
 from timerq.commands.namespace import open_namespace, parse_namespace
 from timerq.commands.queue import CallQueue
@@ -677,3 +677,9 @@ def test_whether_a_server_can_sync(
     else:
         assert check_durability(durability, info, appendfsync) is expected
     assert check_durability(Durability(replicas=1), {}, None)
+
+
+def test_the_least_level_is_what_all_reached() -> None:
+    assert least(["replicas=10", "replicas=9"]) == "replicas=9"
+    assert least(["fsync", "accepted", "fsync"]) == "accepted"
+    assert least(["fsync"]) == "fsync"

@@ -32,7 +32,7 @@ def test_every_key_of_a_partition_starts_with_its_tag_and_is_in_the_table() -> N
         "{t}:wake": keys.wake(TAG),
         "{t}:log": keys.log(TAG),
         "{t}:req:<session>": keys.request(TAG, b"s"),
-        "{t}:once:<tenant NUL lane NUL token>": keys.once(TAG, b"acme", b"k", b"token"),
+        "{t}:once:<tenant NUL lane NUL token>": keys.once(TAG, b"acme", b"k", b"", b"token"),
         "{t}:floor:<tenant NUL owner>": keys.owner_floor(TAG, b"acme", b"o"),
         "{t}:floor:<id>": keys.id_floor(TAG, b"acme\0k\0"),
         "{t}:never": keys.never(TAG),

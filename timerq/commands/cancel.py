@@ -7,11 +7,12 @@ from typing import Any
 
 from timerq import keys
 from timerq.commands.command import MAX_ITEMS, Command, Durability, Reply, Scope, Steps, command, read_lines
+from timerq.commands.durable import least
 from timerq.commands.items import Item
 from timerq.commands.ranges import Range, key_range
 from timerq.commands.upsert import check_version
 from timerq.lua import Word
-from timerq.model import Change, Outcome, check_text
+from timerq.model import Change, Outcome, Swept, check_text
 
 
 def locate(scope: Scope, key: str, owner: str | None) -> tuple[int, bytes, bytes, bytes]:
@@ -52,19 +53,23 @@ def item(scope: Scope, key: str, owner: str | None = None, if_version: int | Non
     return Item("cancel", partition, item_keys, args, 2 * len(id) + 100, read_change(key, owner))
 
 
-def sweep(scope: Scope, prefix: str, owner: str | None, durable: Durability | None = None) -> Steps[int]:
+def sweep(scope: Scope, prefix: str, owner: str | None, durable: Durability | None = None) -> Steps[Swept]:
     """Cancels every schedule of a prefix, an owner or both, that was armed before; returns how many there were."""
     span = key_range(scope, prefix, owner)
     pieces = [_piece(scope, span, partition, span.first, b"", durable) for partition in span.partitions]
     cancelled = 0
+    levels = set()
     while pieces:
         answers = yield pieces
+        levels |= {piece.reached for piece in pieces}
         pieces = []
         for partition, count, ceiling, last in answers:
             cancelled += count
             if last is not None:
                 pieces.append(_piece(scope, span, partition, b"(" + last, ceiling, durable))
-    return cancelled
+    swept = Swept(cancelled)
+    swept.durable = least(levels)
+    return swept
 
 
 def _piece(

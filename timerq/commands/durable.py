@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from timerq.commands.command import Durability
 from timerq.errors import InvalidSchedule
@@ -53,3 +54,12 @@ def reached(durability: Durability, answer: int | list[int]) -> str:
     if durability.fsync:
         return "fsync" if isinstance(answer, list) and answer[0] >= 1 else "accepted"
     return f"replicas={answer}" if answer else "accepted"
+
+
+def least(levels: Iterable[str]) -> str:
+    """The least of the levels that several writes reached."""
+
+    def order(level: str) -> int:
+        return 0 if level == "accepted" else int(level.partition("=")[2] or 100)
+
+    return min(levels, key=order)

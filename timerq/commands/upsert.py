@@ -108,7 +108,7 @@ def _assemble(
         item_keys += (keys.owner_index(tag, tenant, owner), keys.owner_floor(tag, tenant, owner))
     if wanted.idempotency_key is not None:
         token = check_text("idempotency_key", wanted.idempotency_key)
-        item_keys += (keys.once(tag, tenant, owner or key, token),)
+        item_keys += (keys.once(tag, tenant, key, owner, token),)
         options += _digest(id, when, options, definition)
     elif options:
         options += "-"

@@ -1,7 +1,7 @@
 -- Pauses, resumes or triggers schedules of one tenant.
 --
 -- KEYS meta    hash   – the partition
--- KEYS req     hash   – the session's last request
+-- KEYS req     string – the session's last request
 -- KEYS heads   zset   – the tenants by their earliest instant
 -- KEYS keys    zset   – every id
 -- KEYS held    zset   – ids that could not be fired

@@ -1,7 +1,7 @@
 -- Puts events of one tenant straight onto their streams.
 --
 -- KEYS meta    hash   – the partition
--- KEYS req     hash   – the session's last request
+-- KEYS req     string – the session's last request
 -- KEYS streams zset   – the names of the streams
 -- KEYS item*          – each item's stream
 -- ARGV layout  text   – what the client believes

@@ -1,7 +1,7 @@
 -- Cancels a bounded piece of a range of keys, but nothing that was armed after the sweep began.
 --
 -- KEYS meta    hash   – the partition
--- KEYS req     hash   – the session's last request
+-- KEYS req     string – the session's last request
 -- KEYS heads   zset   – the tenants by their earliest instant
 -- KEYS keys    zset   – every id
 -- KEYS held    zset   – ids that could not be fired
