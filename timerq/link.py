@@ -65,9 +65,8 @@ class Link:
 
         Raises `QueueUnavailable` or `NamespaceMismatch`; whether a command took effect is then unknown.
         """
-        if (
-            os.getpid() != self._pid
-        ):  # a forked child in its parent's session would be told its parent's answers
+        # a forked child in its parent's session would be told its parent's answers
+        if os.getpid() != self._pid:
             self._sessions, self._pid, self._pool = deque(), os.getpid(), None
         try:
             session = self._sessions.popleft()
