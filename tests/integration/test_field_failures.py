@@ -403,7 +403,7 @@ def test_b68_one_shots_of_the_past(
 def test_b70_listing_a_backlog(
     redis_url: str, queue: TimerQueue, events: Events, redis_client: redis.Redis
 ) -> None:
-    count = 100_000
+    count = 200_000
     queue.upsert_many(Upsert(f"k:{n:06}", EVENT, delay="1h") for n in range(count))
     pings: list[float] = []
     stopping = threading.Event()
