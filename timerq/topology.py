@@ -144,6 +144,16 @@ def _connection_options(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _target(url: str) -> tuple[Target, EmbeddedRedis | None]:
+    """Where a URL leads, and the server that was started for it."""
+    target = parse_url(url)
+    if target.kind != "embedded":
+        return target, None
+    server = EmbeddedRedis(target.url or None)
+    server.start()
+    return Target("standalone", server.url), server
+
+
 class TextPacker(HiredisRespSerializer):
     """Writes commands as redis-py does, but numbers as texts: `timerq.commands.command.Command.call` says why."""
 
@@ -169,12 +179,7 @@ class Connections:
 
         Nothing is sent yet; raises `InvalidSchedule` for a bad URL.
         """
-        target = parse_url(url)
-        self.embedded: EmbeddedRedis | None = None
-        if target.kind == "embedded":
-            self.embedded = EmbeddedRedis(target.url or None)
-            self.embedded.start()
-            target = Target("standalone", self.embedded.url)
+        target, self.embedded = _target(url)
         self._options = {
             "retry": Retry(_backoff(), retries),
             "command_packer": TextPacker(),
@@ -263,12 +268,7 @@ class AsyncConnections:
 
         Nothing is sent yet; raises `InvalidSchedule` for a bad URL.
         """
-        target = parse_url(url)
-        self.embedded: EmbeddedRedis | None = None
-        if target.kind == "embedded":
-            self.embedded = EmbeddedRedis(target.url or None)
-            self.embedded.start()
-            target = Target("standalone", self.embedded.url)
+        target, self.embedded = _target(url)
         self._nodes: dict[str, Any] = {}
         self._opening = asyncio.Lock()
         self._options = {"retry": AsyncRetry(_backoff(), retries), **_connection_options(options)}

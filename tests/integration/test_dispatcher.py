@@ -10,13 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 import redis
 
-from tests.support.events import Events, Stopwatch
+from tests.support.events import Events, Stopwatch, server_ms
 from tests.support.proxy import Proxy, wait_for
 from tests.support.worker import ROOT, Worker
 from timerq import Event, NamespaceMismatch, TimerQueue, Upsert
@@ -31,24 +31,6 @@ from timerq.timing import Plan
 MakeRedis = Callable[..., EmbeddedRedis]
 EVENT = Event("t")
 FIRE = SCRIPTS["fire"].sha.encode()
-
-
-@pytest.fixture
-def queue(redis_url: str) -> Iterator[TimerQueue]:
-    with TimerQueue.connect(redis_url) as queue:
-        queue.init()
-        yield queue
-
-
-@pytest.fixture
-def events(redis_url: str, queue: TimerQueue) -> Iterator[Events]:
-    with Events(redis_url, queue.namespace) as events:
-        yield events
-
-
-def server_ms(client: redis.Redis) -> int:
-    seconds, micros = client.time()
-    return int(seconds) * 1000 + int(micros) // 1000
 
 
 def by_rank(url: str, queue: TimerQueue, workers: list[Worker]) -> list[Worker]:

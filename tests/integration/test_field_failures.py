@@ -12,14 +12,14 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import redis
 
-from tests.support.events import Events, Stopwatch
+from tests.support.events import Events, Stopwatch, server_ms
 from tests.support.proxy import Proxy, wait_for
 from tests.support.worker import Worker
 from timerq import Event, Outcome, TimerQueue, Upsert
@@ -30,24 +30,6 @@ from timerq.tail import Published
 
 MakeRedis = Callable[..., EmbeddedRedis]
 EVENT = Event("t")
-
-
-@pytest.fixture
-def queue(redis_url: str) -> Iterator[TimerQueue]:
-    with TimerQueue.connect(redis_url) as queue:
-        queue.init()
-        yield queue
-
-
-@pytest.fixture
-def events(redis_url: str, queue: TimerQueue) -> Iterator[Events]:
-    with Events(redis_url, queue.namespace) as events:
-        yield events
-
-
-def server_ms(client: redis.Redis) -> int:
-    seconds, micros = client.time()
-    return int(seconds) * 1000 + int(micros) // 1000
 
 
 def slots(events: list[Published], every_ms: int) -> list[int]:

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
+import redis
+
 from timerq.commands.command import Namespace
 from timerq.tail import Published, Tail, Unreadable
 
@@ -94,3 +96,9 @@ class Stopwatch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.seconds, self.cpu_s = time.monotonic() - self._wall, time.process_time() - self._cpu
+
+
+def server_ms(client: redis.Redis) -> int:
+    """The server's time, epoch ms."""
+    seconds, micros = client.time()
+    return int(seconds) * 1000 + int(micros) // 1000

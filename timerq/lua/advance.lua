@@ -26,7 +26,7 @@ local lines = {head_line}
 local prefix = #PREFIX + 5
 local touched = {}
 
-local function advance(record, id, word, version, n, at, following, missed, reason)
+local function advance(record, id, word, version, n, at, following, missed, why)
   local state, old_version, old_at, old_following, old_n = parse_state(redis.call('HGET', record, 's') or '')
   if old_version ~= version or old_n ~= n then return 'STALE' end
   if word == 'refill' then
@@ -40,9 +40,9 @@ local function advance(record, id, word, version, n, at, following, missed, reas
   touched[tenant] = due
   if word == 'hold' then
     local tries = redis.call('ZINCRBY', k_held, 1, id)
-    redis.call('HSET', record, 's', state_text('h', version, old_at, old_following, n), 'e', string.sub(reason, 1, 60))
+    redis.call('HSET', record, 's', state_text('h', version, old_at, old_following, n), 'e', string.sub(why, 1, 60))
     redis.call('ZADD', due, int(now_ms + math.min(1000 * 2 ^ math.min(tonumber(tries) - 1, 10), 32000)), id)
-    log('held', id, version, reason)
+    log('held', id, version, why)
     return 'ADVANCED'
   end
   redis.call('HSET', record, 's', state_text('a', version, at, following, n), 'm', missed)

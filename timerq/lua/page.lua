@@ -30,16 +30,7 @@ for _, id in ipairs(ids) do
   end
   reply[#reply + 1] = id
   if a_records == '1' then
-    local flat = redis.pcall('HGETALL', PREFIX .. 'sch:' .. id)
-    if flat.err then
-      lines[#lines + 1] = 'BROKEN ' .. reason(flat)
-    else
-      for i = 1, #flat do
-        reply[#reply + 1] = flat[i]
-        bytes = bytes + #flat[i]
-      end
-      lines[#lines + 1] = 'RECORD ' .. #flat
-    end
+    bytes = bytes + append_record(lines, reply, PREFIX .. 'sch:' .. id)
   else
     lines[#lines + 1] = 'ID'
   end

@@ -76,6 +76,22 @@ local function log(what, id, version, note)
     'what', what, 'id', id, 'version', version, 'at_ms', int(now_ms), 'note', note or '')
 end
 
+-- Appends a record's line and, behind the text, its fields and values; returns how many bytes these are.
+local function append_record(lines, reply, key)
+  local flat = redis.pcall('HGETALL', key)
+  if flat.err then
+    lines[#lines + 1] = 'BROKEN ' .. reason(flat)
+    return 0
+  end
+  local size = 0
+  for i = 1, #flat do
+    reply[#reply + 1] = flat[i]
+    size = size + #flat[i]
+  end
+  lines[#lines + 1] = 'RECORD ' .. #flat
+  return size
+end
+
 local function parse_state(text)
   return string.match(text, '^(%l) (%d+) (%d+) (%S+) (%d+)$')
 end

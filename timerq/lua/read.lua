@@ -19,16 +19,7 @@ for k = first_item_key, #KEYS do
   if bytes > BYTES then
     lines[#lines + 1] = 'LATER'
   else
-    local flat = redis.pcall('HGETALL', KEYS[k])
-    if flat.err then
-      lines[#lines + 1] = 'BROKEN ' .. reason(flat)
-    else
-      for i = 1, #flat do
-        reply[#reply + 1] = flat[i]
-        bytes = bytes + #flat[i]
-      end
-      lines[#lines + 1] = 'RECORD ' .. #flat
-    end
+    bytes = bytes + append_record(lines, reply, KEYS[k])
   end
 end
 
