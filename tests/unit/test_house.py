@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType, MemberDescriptorType
@@ -77,11 +79,12 @@ def test_law_1_only_settings_reads_the_environment() -> None:
             assert named(path) == "settings.py" or named(path).startswith(("embedded/", "cli/")), named(path)
 
 
-def test_law_2_imports_point_down_only(capsys: pytest.CaptureFixture[str]) -> None:
-    from importlinter.cli import lint_imports
-
-    failed = lint_imports(config_filename=str(ROOT.parent / "pyproject.toml"), no_cache=True)
-    assert not failed, capsys.readouterr().out
+def test_law_2_imports_point_down_only() -> None:
+    # in a process of its own: the linter sets up logging for the whole process, and silences every other logger
+    linter = Path(sys.executable).with_name("lint-imports")
+    words = [str(linter), "--config", str(ROOT.parent / "pyproject.toml"), "--no-cache"]
+    done = subprocess.run(words, cwd=ROOT.parent, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # ------------------------------------------------------------------------------------------------ 3: contracts
