@@ -24,6 +24,18 @@ _WANT_TEXT = f"want a text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL"
 Codec = Literal["msgpack", "json"]
 """How a payload is written."""
 
+DstGap = Literal["shift", "skip"]
+"""What becomes of a fixed time that a clock change skips: run at the first instant after the gap, or not at all."""
+
+DstOverlap = Literal["first", "second", "both"]
+"""On which pass of a repeated hour a fixed time runs."""
+
+Misfire = Literal["fire_once", "skip", "catch_up"]
+"""What becomes of occurrences that nobody was there to fire: one late event for all, none, or each one."""
+
+Overlap = Literal["allow", "skip", "queue"]
+"""What becomes of an occurrence that is due while the one before it is still being handled."""
+
 
 class Outcome(StrEnum):
     """What became of a call: expected outcomes are values, not exceptions."""
@@ -54,6 +66,10 @@ class Outcome(StrEnum):
     """Its event was published now, outside its timing."""
     PUBLISHED = "PUBLISHED"
     """The event is on its stream."""
+    DONE = "DONE"
+    """The event counts as handled."""
+    SUPERSEDED = "SUPERSEDED"
+    """A later `apply` of the same set has begun; nothing was done."""
 
 
 class State(StrEnum):
@@ -118,13 +134,53 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Rule:
+    """Which instants a calendar names.
+
+    ``cron`` are its expressions (none: a grid of ``every_ms``), read in the IANA zone ``timezone``; ``exclude`` are
+    dates, ranges of dates (``2026-12-24/2026-12-26``) and expressions whose times are left out. ``jitter_ms`` is the
+    most by which an occurrence is put off; ``anchor_ms`` is an instant of the grid (epoch ms).
+    """
+
+    cron: tuple[str, ...] = ()
+    timezone: str = "UTC"
+    dst_gap: DstGap = "shift"
+    dst_overlap: DstOverlap = "first"
+    exclude: tuple[str, ...] = ()
+    jitter_ms: int = 0
+    anchor_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a recurring schedule does when things are late or not handled; all durations in milliseconds.
+
+    ``misfire``: what becomes of missed occurrences; with "skip" those overdue by more than ``grace_ms`` are left out,
+    with "catch_up" each one is published, the last ``max_catch_up`` at the most. ``overlap``: what becomes of an
+    occurrence that is due while the last one runs, which it does until it is acknowledged by ``ack_group`` (None: by
+    anyone), dead-lettered, or ``running_timeout_ms`` old. ``fixed_delay``: the next one comes an interval after the last
+    one was handled. ``pause_after``: how many failures in a row pause the schedule.
+    """
+
+    misfire: Misfire = "fire_once"
+    grace_ms: int = 10_000
+    max_catch_up: int = 100
+    overlap: Overlap = "allow"
+    ack_group: str | None = None
+    running_timeout_ms: int = 3_600_000
+    fixed_delay: bool = False
+    pause_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """What was asked for, resolved: all instants in epoch milliseconds, all durations in milliseconds.
 
     ``kind`` is ``"once"`` (with either ``at_ms`` or ``delay_ms``), ``"every"`` (with ``every_ms``; the first fire is at
     ``start_ms``, else ``initial_delay_ms`` from now, else one interval from now) or ``"cron"``. ``until_ms`` is the
-    last instant at which an occurrence may be due, ``limit`` the number of occurrences. None stands for "not given".
-    Made by `timerq.timing.resolve_timing`, which alone validates.
+    last instant at which an occurrence may be due, ``limit`` the number of occurrences. ``rule`` is what a calendar
+    says (None for one-shots and plain intervals), ``policy`` what differs from the defaults. None stands for "not
+    given". Made by `timerq.timing.resolve_timing`, which alone validates.
     """
 
     kind: Literal["once", "every", "cron"]
@@ -135,15 +191,36 @@ class Timing:
     initial_delay_ms: int | None = None
     until_ms: int | None = None
     limit: int | None = None
+    rule: Rule | None = None
+    policy: Policy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    """One past occurrence of a recurring schedule: when it was due and when it was published (epoch ms).
+
+    ``missed`` is how many later ones it stands for besides itself.
+    """
+
+    at_ms: int
+    fired_ms: int
+    missed: int = 0
+
+    @property
+    def lag_ms(self) -> int:
+        """How late it was (ms)."""
+        return self.fired_ms - self.at_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """A schedule as it is stored.
 
-    ``at_ms`` is the next occurrence's instant (epoch ms), ``n`` how many occurrences this ``version`` has had,
-    ``fired_total`` and ``missed_total`` count over all versions of a recurring schedule. ``held`` says why a held one
-    could not be fired.
+    ``at_ms`` is the next occurrence's instant (epoch ms), ``n`` how many occurrences this ``version`` has had.
+    ``fired_total``, ``missed_total`` (folded into a later event) and ``skipped_total`` (left out) count over all versions
+    of a recurring schedule, ``fires`` are its last ten, oldest first. ``held`` says why a held one could not be fired.
+    ``by`` is who set it, ``paused_by`` and ``paused_note`` who paused it and why, ``label`` the set it was declared in.
+    ``running`` is the id of the event that is still being handled, ``failures`` how many failed in a row.
     """
 
     key: str
@@ -157,7 +234,15 @@ class Schedule:
     n: int = 0
     fired_total: int = 0
     missed_total: int = 0
+    skipped_total: int = 0
     held: str | None = None
+    fires: tuple[Fire, ...] = ()
+    by: str | None = None
+    paused_by: str | None = None
+    paused_note: str | None = None
+    label: str | None = None
+    running: str | None = None
+    failures: int = 0
 
     @property
     def at(self) -> datetime:
@@ -206,7 +291,7 @@ class Stats:
 
     ``schedules`` = ``armed`` (waiting in the due set; among them ``due`` ones, overdue now) + ``paused``.
     ``lag_ms`` is how long the oldest due one has been waiting (ms). ``held`` counts those that could not be fired,
-    over all tenants. ``fired``, ``missed``, ``dropped`` and ``orphans`` are counted since the namespace was made.
+    over all tenants. ``fired``, ``missed``, ``skipped``, ``dropped`` and ``orphans`` are counted since the namespace was made.
     ``streams`` gives each stream's length, ``dispatchers`` the live ones.
     """
 
@@ -223,5 +308,6 @@ class Stats:
     missed: int
     dropped: int
     orphans: int
+    skipped: int
     streams: dict[str, int]
     dispatchers: list[str]

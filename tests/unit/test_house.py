@@ -37,7 +37,6 @@ ROOM_LINES = 330
 LARGER_ROOMS = {
     "client.py": (385, "a method a verb; most of it is docstrings"),
     "async_client.py": (400, "the same"),
-    "timing.py": (430, "one subject: durations, instants and intervals, with their grammar in its docstring"),
     "topology.py": (340, "connections of every kind of URL, for both clients"),
     "embedded/server.py": (390, "one child process from start to end"),
 }
