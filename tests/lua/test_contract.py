@@ -13,6 +13,7 @@ from timerq import Event, NamespaceMismatch, QueueUnavailable, Upsert, keys
 from timerq.commands import cancel, edit, read, upsert
 from timerq.commands.command import Command
 from timerq.commands.dispatch import Advance, Handover, advance, beat, fire, trim
+from timerq.commands.history import history
 from timerq.commands.items import gather
 from timerq.commands.namespace import open_namespace
 from timerq.commands.ranges import key_range
@@ -44,6 +45,7 @@ SAMPLES: dict[str, Callable[[Partition], Command[Any]]] = {
     "count": lambda p: _first(read.count(p.scope)),
     "edit": lambda p: gather(p.scope, [edit.item(p.scope, "trigger", "k", "o")]),
     "fire": lambda p: fire(p.namespace, 0),
+    "history": lambda p: _first(history(p.scope, "k")),
     "page": lambda p: _first(read.list_page(p.scope)),
     "publish": lambda p: gather(p.scope, [edit.publish_item(p.scope, EVENT, "k")]),
     "read": lambda p: _first(read.get(p.scope, "k")),
@@ -254,6 +256,16 @@ def produce_fire(p: Partition) -> None:
     p.calendar("a", at=NOW, following=NOW + 10)
     p.calendar("b", at=NOW, following=None)
     assert sorted(handover.word for handover in p.fire().handovers) == ["claimed", "refill"]
+
+
+def produce_history(p: Partition) -> None:
+    p.upsert("k", delay=5)
+    for _ in range(501):
+        p.client.xadd(p.key("log"), {"what": "held", "id": b"acme\0k\0"})
+    assert len(p.run(history(p.scope, "k")).entries) == 501
+    p.client.delete(p.record_key())
+    p.client.rpush(p.record_key(), "not a record")
+    assert "WRONGTYPE" in p.run(history(p.scope, "k")).unreadable
 
 
 def produce_page(p: Partition) -> None:

@@ -4,7 +4,7 @@ base      where the queue is, how faults end, shared options; bar: progress
 values    words → values          show     values → lines, tables, JSON
 lines     JSON lines → upserts
 arm       upsert                  change   cancel trigger pause resume publish
-look      get list count stats tail
+look      get list count stats tail        why      why
 run       init worker dev         demo     demo (with ledger: what was promised, and what came)
 """
 
@@ -15,7 +15,7 @@ import sys
 import click
 
 from timerq import __version__
-from timerq.cli import arm, change, demo, look, run
+from timerq.cli import arm, change, demo, look, run, why
 from timerq.cli.base import Commands, where_options
 
 
@@ -47,6 +47,7 @@ for command in (
     look.get,
     look.list_,
     look.count,
+    why.why,
     change.trigger,
     change.pause,
     change.resume,

@@ -24,8 +24,8 @@ from rich.text import Text
 from timerq.client import Handle
 from timerq.model import Change, Schedule, State, Timing, to_datetime
 from timerq.tail import Published
-
-_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"))
+from timerq.timing.texts import exact as exact
+from timerq.timing.texts import length as length
 
 
 def say(text: str) -> None:
@@ -190,27 +190,6 @@ def payload_text(payload: Any) -> str:
 def now_ms() -> int:
     """This machine's time, for saying how far away an instant is and for nothing else (epoch ms)."""
     return time.time_ns() // 1_000_000
-
-
-def length(ms: int) -> str:
-    """A duration in its two largest units."""
-    if ms < 1000:
-        return f"{ms}ms"
-    for (unit, name), smaller in zip(_UNITS, (*_UNITS[1:], None), strict=True):
-        if ms >= unit:
-            rest = 0 if smaller is None else ms % unit // smaller[0]
-            return f"{ms // unit}{name}" + (f" {rest}{smaller[1]}" if smaller and rest else "")
-    raise AssertionError(ms)
-
-
-def exact(ms: int) -> str:
-    """A duration as `--every` takes it."""
-    parts = []
-    for unit, name in (*_UNITS, (1, "ms")):
-        count, ms = divmod(ms, unit)
-        if count:
-            parts.append(f"{count}{name}")
-    return "".join(parts) or "0ms"
 
 
 def relative(at_ms: int, now: int) -> str:

@@ -1,0 +1,82 @@
+"""why: what happened to a key, and what will happen next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from timerq.cli import show
+from timerq.cli.base import NotFound, QueueCommand, Target, json_option, owner_option, pass_target
+from timerq.cli.values import number
+from timerq.commands.command import Scope
+from timerq.commands.history import History, LogEntry, history
+from timerq.commands.namespace import find_namespace
+from timerq.explain import sentences
+
+
+@click.command(cls=QueueCommand)
+@click.argument("key")
+@owner_option
+@click.option(
+    "-n",
+    "--last",
+    type=number,
+    default=30,
+    show_default=True,
+    help="Tell so many of the last things that happened; 0 for what comes next alone.",
+)
+@json_option
+@pass_target
+def why(target: Target, /, key: str, owner: str | None, last: int, as_json: bool) -> None:
+    """Tell what happened to KEY and what will happen next, in plain sentences.
+
+    It reads what is stored and the log, which is shared by all keys and bounded: where its memory begins is said.
+
+    \b
+    Examples:
+      timerq why reminder:order-42
+      timerq why heartbeat --owner session-7 -n 100
+      timerq why digest --json
+    """
+    with target.open() as queue:
+        settings = target.resolve()
+        scope = Scope(
+            queue.run(find_namespace(settings.namespace)), settings.tenant, settings.tenant.encode()
+        )
+        found = queue.run(history(scope, key, owner))
+    said = sentences(found, when=show.local, last=last)
+    if as_json:
+        show.say_json(_words(found, said))
+    else:
+        for sentence in said:
+            show.say(show.clean(sentence))
+    if found.schedule is None and not found.entries and found.unreadable is None:
+        hint = "If it belongs to an owner, name that with --owner. See what waits with: timerq list"
+        raise NotFound(f"{show.name_of(key, owner)}: nothing is known of this key", hint)
+
+
+def _words(found: History, said: list[str]) -> dict[str, Any]:
+    """A history as JSON."""
+    return {
+        "key": found.key,
+        "owner": found.owner,
+        "schedule": None if found.schedule is None else show.schedule_words(found.schedule),
+        "unreadable": found.unreadable,
+        "entries": [_entry_words(entry) for entry in found.entries],
+        **show.instant_words("since", found.since_ms),
+        "whole": found.whole,
+        **show.instant_words("asked", found.asked_ms),
+        "dispatchers": found.dispatchers,
+        "sentences": said,
+    }
+
+
+def _entry_words(entry: LogEntry) -> dict[str, Any]:
+    return {
+        **show.instant_words("at", entry.at_ms),
+        "what": entry.what,
+        "version": entry.version,
+        "note": entry.note,
+        "by": entry.by,
+    }

@@ -1,0 +1,125 @@
+"""What happened to a key, in one order: the log's entries, and what the log does not hold."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+
+from timerq.commands.history import History, LogEntry
+from timerq.model import Schedule
+
+_COUNTED = re.compile(r"(\d{1,15})(?: (.*))?", re.DOTALL)
+_ENDS = frozenset({"cancelled", "ended", "dropped", "orphan"})
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing that happened at ``at_ms`` (epoch ms), or ``times`` the same up to ``until_ms``.
+
+    ``what`` is a word of the log, ``set`` or ``fired``; ``count`` is how many occurrences it concerns, ``left`` a
+    version that was no longer there.
+    """
+
+    at_ms: int
+    what: str
+    version: int
+    detail: str = ""
+    by: str | None = None
+    count: int = 0
+    left: int = 0
+    times: int = 1
+    until_ms: int = 0
+
+
+def story(history: History) -> tuple[list[Line], int]:
+    """Everything that is known to have happened, oldest first; and the version that left without an entry (0: none).
+
+    To the log's entries come what it does not hold: the setting of each version that did not replace another, and the
+    schedule's last fires. The log's own order is kept, also where its clock went back.
+    """
+    entries, schedule = history.entries, history.schedule
+    fires = () if schedule is None else schedule.fires
+    told = {(fire.fired_ms, fire.missed) for fire in fires}
+    seen = {entry.version for entry in entries if entry.what == "replaced"}
+    lines: list[Line] = []
+    places: list[int] = []  # of each line, in epoch ms; they never go back
+
+    def insert(line: Line) -> None:
+        place = bisect_right(places, line.at_ms)
+        lines.insert(place, line)
+        places.insert(place, line.at_ms)
+
+    now = 0
+    for entry in entries:
+        now = max(now, entry.at_ms)
+        for version in sorted({old_version(entry), entry.version} - seen - {0}):
+            seen.add(version)
+            insert(_set(version, now, schedule))
+        line = _line_of(entry)
+        if line.what != "missed" or (line.at_ms, line.count) not in told:
+            lines.append(line)
+            places.append(now)
+    if schedule is not None and schedule.version not in seen:
+        insert(_set(schedule.version, schedule.version // 1000, schedule))
+    for fire in fires:
+        insert(Line(fire.fired_ms, "fired", 0, str(fire.lag_ms), count=fire.missed))
+    return _with_gaps(lines, schedule)
+
+
+def folded(lines: list[Line]) -> list[Line]:
+    """The story with runs of one thing as one: a schedule that is held is held again every half minute."""
+    found: list[Line] = []
+    for line in lines:
+        before = found[-1] if found else None
+        if before is None or line.what in ("set", "fired") or _sort(before) != _sort(line):
+            found.append(line)
+            continue
+        found[-1] = replace(
+            line,
+            at_ms=before.at_ms,
+            detail=before.detail,
+            until_ms=line.at_ms,
+            times=before.times + 1,
+            count=before.count + line.count,
+        )
+    return found
+
+
+def old_version(entry: LogEntry) -> int:
+    """The version that a replacement replaced, 0 for none."""
+    return int(entry.note) if entry.what == "replaced" and re.fullmatch(r"[0-9]{1,16}", entry.note) else 0
+
+
+def _set(version: int, latest_ms: int, schedule: Schedule | None) -> Line:
+    """A version is the time when it was set, in µs (a little more where the clock had gone back)."""
+    by = schedule.by if schedule is not None and schedule.version == version else None
+    return Line(min(version // 1000, latest_ms), "set", version, by=by)
+
+
+def _line_of(entry: LogEntry) -> Line:
+    line = Line(entry.at_ms, entry.what, entry.version, entry.note, entry.by)
+    if entry.what in ("missed", "skipped", "backfilled") and (counted := _COUNTED.fullmatch(entry.note)):
+        return replace(line, detail=counted[2] or "", count=int(counted[1]))
+    return line
+
+
+def _with_gaps(lines: list[Line], schedule: Schedule | None) -> tuple[list[Line], int]:
+    """Marks where a version left without an entry: firing and being consumed are the only ways out that leave none."""
+    told = []
+    there = 0
+    for line in lines:
+        if line.what == "set" and there:
+            line = replace(line, left=there)
+        there = 0 if line.what in _ENDS else line.version or there
+        told.append(line)
+    return told, there if schedule is None else 0
+
+
+def _sort(line: Line) -> tuple[object, ...]:
+    """What lines must share to be told as one."""
+    if line.what == "replaced":
+        return line.what, line.by
+    if line.what == "backfilled":
+        return line.what, line.version, line.by
+    return line.what, line.version, line.detail, line.by
