@@ -6,17 +6,28 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from redis.exceptions import NoScriptError, RedisError
 
 from timerq.clock import Clock
-from timerq.commands.command import Command, Durability, PartitionUnmade, Scope, Steps
+from timerq.commands.command import Command, Durability, Namespace, PartitionUnmade, Scope, Steps
 from timerq.commands.durable import reached, wait_words
 from timerq.commands.items import Item, Later, gather
 from timerq.commands.queue import CallQueue
+from timerq.commands.read import server_time
 from timerq.errors import NamespaceMismatch
-from timerq.exchange import REDIRECTIONS, VERBS, Session, check_durability, check_wait, plain, unavailable
+from timerq.exchange import (
+    REDIRECTIONS,
+    VERBS,
+    ServerClock,
+    Session,
+    check_durability,
+    check_wait,
+    plain,
+    unavailable,
+)
 from timerq.topology import REDIS_FAULTS, AsyncConnections
 
 T = TypeVar("T")
@@ -29,9 +40,20 @@ class AsyncLink:
         """``options`` are redis-py's. Nothing is sent yet; raises `InvalidSchedule` for a bad URL."""
         self.connections = AsyncConnections(url, **options)
         self._clock = clock
+        self._server_clock = ServerClock()
         self._sessions: deque[Session] = deque()
         self._pid = os.getpid()
         self.remake: Callable[[], Awaitable[None]] | None = None
+
+    async def server_clock(self, namespace: Namespace) -> Callable[[], int]:
+        """Tells Redis's time (epoch ms), or the manual clock's."""
+        now_ms = self._clock()
+        if now_ms is not None:
+            return partial(int, now_ms)
+        if not self._server_clock.is_fresh:
+            (learned_ms,) = await self.send([server_time(namespace)])
+            self._server_clock.learn(learned_ms)
+        return self._server_clock
 
     async def run(self, steps: Steps[T]) -> T:
         """Drives a verb to its result."""

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from timerq.clock import Clock, ask_redis
 from timerq.commands import cancel as cancelling
-from timerq.commands import edit, read
+from timerq.commands import edit, read, recurring
 from timerq.commands import upsert as upserting
 from timerq.commands.arming import Mode, Upsert, Upserted
 from timerq.commands.command import Namespace, Scope, Steps
@@ -20,14 +21,29 @@ from timerq.commands.items import many, one
 from timerq.commands.namespace import find_namespace, open_namespace, reopen_namespace
 from timerq.errors import TimerqError
 from timerq.link import Link
-from timerq.model import Change, Event, Outcome, Page, Schedule, Stats, Swept, check_plain_name
+from timerq.model import (
+    Backfilled,
+    Change,
+    DstGap,
+    DstOverlap,
+    Event,
+    Misfire,
+    Outcome,
+    Overlap,
+    Page,
+    Schedule,
+    Stats,
+    Swept,
+    check_plain_name,
+)
 from timerq.settings import DEFAULT_MAX_PAYLOAD_BYTES
-from timerq.timing import Duration, Instant
+from timerq.timing import Duration, Exclusion, Instant
 
 T = TypeVar("T")
 
 Handles = list["Handle | TimerqError"]
 Changes = list[Change | TimerqError]
+Instants = list[datetime]
 
 
 class Handle(Upserted):
@@ -144,15 +160,42 @@ class TimerQueue:
         reset: bool = False,
         if_version: int | None = None,
         idempotency_key: str | None = None,
+        cron: str | Iterable[str] | None = None,
+        timezone: str | None = None,
+        dst_gap: DstGap | None = None,
+        dst_overlap: DstOverlap | None = None,
+        exclude: Exclusion | Iterable[Exclusion] | None = None,
+        anchor: Instant | None = None,
+        jitter: Duration | None = None,
+        misfire: Misfire | None = None,
+        grace: Duration | None = None,
+        max_catch_up: int | None = None,
+        overlap: Overlap | None = None,
+        ack_group: str | None = None,
+        running_timeout: Duration | None = None,
+        fixed_delay: bool | None = None,
+        pause_after: int | None = None,
+        by: str | None = None,
         durable: str | None = None,
     ) -> Handle:
         """Creates the schedule of ``key`` (and ``owner``), or replaces the one there is.
 
-        Exactly one of ``at`` (aware datetime, epoch ms, RFC 3339 text; one in the past fires at once), ``delay`` and
-        ``every`` (durations: ms as an int, timedelta, ``"1h30m"``, ``"PT1H30M"``, a mapping). With ``every``: the
-        first fire is after one interval, or after ``initial_delay`` (0: at once), or on the grid of ``start``; none
-        is due after ``until``, and there are ``limit`` at the most. An interval keeps its rate: ones missed are
-        folded into one event that says how many it stands for.
+        Exactly one of ``at`` (aware datetime, epoch ms, RFC 3339 text; one in the past fires at once), ``delay``,
+        ``every`` (durations: ms as an int, timedelta, ``"1h30m"``, ``"PT1H30M"``, a mapping) and ``cron``.
+
+        ``every``: the first fire is after one interval, or after ``initial_delay`` (0: at once), or on the grid of
+        ``start`` or ``anchor`` (an instant, or "clock": on the hour, on the minute). It keeps its rate, or with
+        ``fixed_delay`` comes an interval after the last one was handled. ``cron``: one or several expressions, see
+        `timerq.timing.cron`, read in ``timezone`` (an IANA name; UTC). ``dst_gap`` ("shift", "skip") and
+        ``dst_overlap`` ("first", "second", "both") say what a clock change does to fixed times; ``exclude`` leaves out
+        dates ("2026-12-25"), ranges ("2026-12-24/2026-12-26") and expressions. Both kinds: none is due after
+        ``until``, there are ``limit`` at the most, each is put off by up to ``jitter``, the same for each occurrence
+        every time. ``misfire`` says what becomes of those that nobody was there to fire: "fire_once" folds them into
+        one event that says how many it stands for; "skip" leaves out what is overdue by more than ``grace`` (10 s);
+        "catch_up" publishes each one, the last ``max_catch_up`` (100) of them. ``overlap`` says what becomes of one
+        that is due while the event before it is not handled: "allow", "skip", "queue" (one waits). Handled is what
+        ``ack_group`` acknowledged (without one: anyone), what `done` was told, or what is older than
+        ``running_timeout`` (1 h). ``pause_after`` so many failures in a row it pauses. ``by`` is who sets it.
 
         ``mode``: "replace"; "keep" leaves an existing one in place; "earliest" and "latest" let the one-shot that is
         due earlier or later win. ``max_wait`` is for a debounce: pushed again and again, it fires no later than that
@@ -183,9 +226,26 @@ class TimerQueue:
             reset,
             if_version,
             idempotency_key,
+            cron,
+            timezone,
+            dst_gap,
+            dst_overlap,
+            exclude,
+            anchor,
+            jitter,
+            misfire,
+            grace,
+            max_catch_up,
+            overlap,
+            ack_group,
+            running_timeout,
+            fixed_delay,
+            pause_after,
+            by,
         )
         scope = self._open()
-        item = upserting.item(scope, wanted, Handle)
+        now = self._link.server_clock(scope.namespace) if wanted.needs_time else None
+        item = upserting.item(scope, wanted, Handle, now=now)
         return self._link.run(one(scope, item, parse_durable(durable)))._of(self)
 
     def upsert_many(
@@ -197,10 +257,11 @@ class TimerQueue:
         results and does not sink the rest.
         """
         scope = self._open()
+        now = self._link.server_clock(scope.namespace)
         return self._link.run(
             many(
                 scope,
-                lambda thing: upserting.item(scope, thing, Handle),
+                lambda thing: upserting.item(scope, thing, Handle, now=now),
                 items,
                 parse_durable(durable),
                 lambda handle: handle._of(self),
@@ -291,31 +352,87 @@ class TimerQueue:
         owner: str | None = None,
         consume: bool = False,
         if_version: int | None = None,
+        by: str | None = None,
         durable: str | None = None,
     ) -> Change:
         """Publishes the schedule's event now, with an id of its own: TRIGGERED, NOT_PENDING or VERSION_MISMATCH.
 
+        Twice within one second of Redis's clock is once: DUPLICATE, with the first one's ``event_id``.
         Its count, limit and timing stay; a pending one-shot still fires, unless ``consume`` takes it out.
         """
         scope = self._open()
-        item = edit.item(scope, "consume" if consume else "trigger", key, owner, if_version)
+        item = edit.item(scope, "consume" if consume else "trigger", key, owner, if_version, by=by)
         return self._link.run(one(scope, item, parse_durable(durable)))
 
     def pause(
-        self, key: str, *, owner: str | None = None, if_version: int | None = None, durable: str | None = None
+        self,
+        key: str,
+        *,
+        owner: str | None = None,
+        if_version: int | None = None,
+        note: str | None = None,
+        by: str | None = None,
+        durable: str | None = None,
     ) -> Change:
-        """Keeps the schedule from firing until `resume`: PAUSED, UNCHANGED, NOT_PENDING or VERSION_MISMATCH."""
+        """Keeps the schedule from firing until `resume`: PAUSED, UNCHANGED, NOT_PENDING or VERSION_MISMATCH.
+
+        ``note`` (up to 1,000 bytes) says why and ``by`` who: `get` and `why` show them.
+        """
         scope = self._open()
-        item = edit.item(scope, "pause", key, owner, if_version)
+        item = edit.item(scope, "pause", key, owner, if_version, by=by, note=note)
         return self._link.run(one(scope, item, parse_durable(durable)))
 
     def resume(
-        self, key: str, *, owner: str | None = None, if_version: int | None = None, durable: str | None = None
+        self,
+        key: str,
+        *,
+        owner: str | None = None,
+        if_version: int | None = None,
+        from_now: bool = False,
+        by: str | None = None,
+        durable: str | None = None,
     ) -> Change:
-        """Arms a paused schedule again: RESUMED, UNCHANGED, NOT_PENDING or VERSION_MISMATCH. Overdue, it fires now."""
+        """Arms a paused schedule again: RESUMED, UNCHANGED, NOT_PENDING or VERSION_MISMATCH.
+
+        An overdue one-shot fires now; of a recurring one, what was missed follows its ``misfire``, or with ``from_now``
+        is left out and counted, and it goes on with its next occurrence.
+        """
         scope = self._open()
-        item = edit.item(scope, "resume", key, owner, if_version)
+        if from_now:
+            now = self._link.server_clock(scope.namespace)
+            return self._link.run(
+                recurring.resume_from_now(scope, key, owner, if_version, by, now, parse_durable(durable))
+            )
+        item = edit.item(scope, "resume", key, owner, if_version, by=by)
         return self._link.run(one(scope, item, parse_durable(durable)))
+
+    def backfill(
+        self, key: str, start: Instant, end: Instant, *, owner: str | None = None, by: str | None = None
+    ) -> Backfilled:
+        """Publishes the occurrences of a past range, both ends included, marked ``backfill``.
+
+        Each has the id ``…-b<at>``, however often it is asked for; the schedule's timing, ``n`` and counters stay. At
+        most 100,000 at a time. Raises `InvalidSchedule` for a range that is not of the past, and for a schedule
+        without a grid.
+        """
+        scope = self._open()
+        now = self._link.server_clock(scope.namespace)
+        return self._link.run(recurring.backfill(scope, key, owner, start, end, by, now()))
+
+    def done(self, event_id: str, *, error: str | None = None) -> Change:
+        """Says that an event is handled, or with ``error`` that handling it failed: DONE, PAUSED or NOT_PENDING.
+
+        For schedules with ``overlap``, ``fixed_delay`` or ``pause_after``: what waits for the handling goes on. PAUSED:
+        it was the last of ``pause_after`` failures. NOT_PENDING: nobody waits for this event (any more).
+        """
+        return self._link.run(recurring.done(self._open(), event_id, error))
+
+    def next(self, key: str, n: int = 10, *, owner: str | None = None) -> Instants:
+        """The next ``n`` (1 to 1,000) instants of the stored schedule, as aware UTC datetimes; none where there is none.
+
+        The first is the armed one; there are fewer where it ends before, and one where only that is known.
+        """
+        return self._link.run(recurring.next_of(self._look(), key, owner, n))
 
     def publish(
         self, event: Event, *, key: str, owner: str | None = None, durable: str | None = None

@@ -33,6 +33,9 @@ REMEMBERED_S = 540.0
 FRESH_S = 0.5
 """A connection that was silent for longer is looked at before it is used: not every closed one is a fault."""
 
+FRESH_CLOCK_S = 60.0
+"""How long what Redis has said of the time is carried on."""
+
 REDIRECTIONS = (MovedError, AskError, TryAgainError, ClusterDownError)
 
 
@@ -155,3 +158,25 @@ def exchange(
 def plain(command: Command[Any]) -> Command[Any]:
     """The same command without its wait."""
     return Command(command.script, command.words, command.read, command.tag)
+
+
+class ServerClock:
+    """Redis's time as far as this process knows it: asked once a minute, carried on by its own clock in between."""
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+        self._learned_s: float | None = None
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it need not be asked now."""
+        return self._learned_s is not None and time.monotonic() - self._learned_s < FRESH_CLOCK_S
+
+    def learn(self, now_ms: int) -> None:
+        """Redis has just said that it is ``now_ms`` (epoch ms)."""
+        self._learned_s = time.monotonic()
+        self._ahead_ms = now_ms - int(self._learned_s * 1000)
+
+    def __call__(self) -> int:
+        """The time in epoch milliseconds."""
+        return self._ahead_ms + int(time.monotonic() * 1000)

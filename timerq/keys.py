@@ -24,6 +24,8 @@ key                                 type    holds
 ``{t}:once:<tenant NUL lane NUL token>``  hash  idempotent arming: digest of the body, first answer (with a TTL)
 ``{t}:floor:<tenant NUL owner>``    string  "all versions of this owner up to this are dead" (with a TTL)
 ``{t}:floor:<id>``                  string  the same for one schedule
+``{t}:set:<tenant NUL set>``        zset    a declared set's ids -> the apply that wrote them; see `declared_set`
+``{t}:run:<event id>``              string  the id of the schedule whose handling is waited for (with a TTL)
 ``{t}:never``                       none    nothing, ever: see `never`
 ==================================  ======  =======================================================================
 """
@@ -127,6 +129,20 @@ def owner_floor(t: bytes, tenant: bytes, owner: bytes) -> bytes:
 def id_floor(t: bytes, id: bytes) -> bytes:
     """The version up to which everything of one schedule is dead."""
     return t + b":floor:" + id
+
+
+def declared_set(t: bytes, tenant: bytes, label: bytes) -> bytes:
+    """The ids that a declared set may hold, and under the empty id the latest `apply` of it that was announced.
+
+    Each is scored by the generation of the apply that wrote it. The records' labels are the truth; this is where to
+    look for them.
+    """
+    return t + b":set:" + tenant + NUL + label
+
+
+def run(t: bytes, event_id: bytes) -> bytes:
+    """Whose event it is that has to be handled before something goes on."""
+    return t + b":run:" + event_id
 
 
 def never(t: bytes) -> bytes:

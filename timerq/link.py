@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from redis.exceptions import (
@@ -18,13 +19,15 @@ from redis.exceptions import (
 )
 
 from timerq.clock import Clock
-from timerq.commands.command import Command, Durability, PartitionUnmade, Steps
+from timerq.commands.command import Command, Durability, Namespace, PartitionUnmade, Steps
 from timerq.commands.durable import reached, wait_words
+from timerq.commands.read import server_time
 from timerq.errors import NamespaceMismatch
 from timerq.exchange import (
     FRESH_S,
     REDIRECTIONS,
     VERBS,
+    ServerClock,
     Session,
     check_durability,
     check_wait,
@@ -46,10 +49,21 @@ class Link:
         """``options`` are redis-py's. Nothing is sent yet; raises `InvalidSchedule` for a bad URL."""
         self.connections = Connections(url, **options)
         self._clock = clock
+        self._server_clock = ServerClock()
         self._sessions: deque[Session] = deque()
         self._pid = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
         self.remake: Callable[[], None] | None = None
+
+    def server_clock(self, namespace: Namespace) -> Callable[[], int]:
+        """Tells Redis's time (epoch ms), or the manual clock's."""
+        now_ms = self._clock()
+        if now_ms is not None:
+            return partial(int, now_ms)
+        if not self._server_clock.is_fresh:
+            (learned_ms,) = self.send([server_time(namespace)])
+            self._server_clock.learn(learned_ms)
+        return self._server_clock
 
     def run(self, steps: Steps[T]) -> T:
         """Drives a verb to its result."""

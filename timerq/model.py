@@ -271,6 +271,23 @@ class Change:
         return self.outcome not in (Outcome.NOT_PENDING, Outcome.VERSION_MISMATCH)
 
 
+@dataclass(frozen=True, slots=True)
+class Backfilled:
+    """What a `backfill` did: PUBLISHED, NOT_PENDING (no such schedule) or VERSION_MISMATCH (replaced meanwhile).
+
+    ``published`` is how many events were published, also where it ended before all were.
+    """
+
+    outcome: Outcome
+    key: str
+    owner: str | None
+    version: int
+    published: int
+
+    def __bool__(self) -> bool:
+        return self.outcome is Outcome.PUBLISHED
+
+
 class Swept(int):
     """How many schedules a `cancel_prefix` or `cancel_owner` cancelled; ``durable`` is the least level reached."""
 

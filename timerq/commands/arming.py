@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Self
 
 from timerq.errors import InvalidSchedule
-from timerq.model import Event, Outcome, Schedule, State, Timing, to_datetime
-from timerq.timing import Duration, Instant, resolve_timing
+from timerq.model import (
+    DstGap,
+    DstOverlap,
+    Event,
+    Misfire,
+    Outcome,
+    Overlap,
+    Schedule,
+    State,
+    Timing,
+    to_datetime,
+)
+from timerq.timing import NO_WORDS, Duration, Exclusion, Instant, Words, resolve_timing
 
 Mode = Literal["replace", "keep", "earliest", "latest"]
 """What an upsert does where there is a schedule already."""
@@ -39,6 +50,32 @@ class Upsert(NamedTuple):
     reset: bool = False
     if_version: int | None = None
     idempotency_key: str | None = None
+    cron: str | Iterable[str] | None = None
+    timezone: str | None = None
+    dst_gap: DstGap | None = None
+    dst_overlap: DstOverlap | None = None
+    exclude: Exclusion | Iterable[Exclusion] | None = None
+    anchor: Instant | None = None
+    jitter: Duration | None = None
+    misfire: Misfire | None = None
+    grace: Duration | None = None
+    max_catch_up: int | None = None
+    overlap: Overlap | None = None
+    ack_group: str | None = None
+    running_timeout: Duration | None = None
+    fixed_delay: bool | None = None
+    pause_after: int | None = None
+    by: str | None = None
+
+    @property
+    def words(self) -> Words:
+        """Those of recurring schedules alone."""
+        return Words._make(self[_FIRST_WORD:_AFTER_WORDS])
+
+    @property
+    def needs_time(self) -> bool:
+        """Whether its first instant is counted from Redis's time by the client."""
+        return self.cron is not None or self.jitter is not None or self.misfire is not None
 
     @classmethod
     def of(cls, thing: Self | Mapping[str, Any]) -> Self:
@@ -73,12 +110,15 @@ class Upsert(NamedTuple):
 
 
 _UPSERT_WORDS = frozenset(Upsert._fields)
+_FIRST_WORD = Upsert._fields.index(Words._fields[0])
+_AFTER_WORDS = _FIRST_WORD + len(Words._fields)
+assert Upsert._fields[_FIRST_WORD:_AFTER_WORDS] == Words._fields
 
 
 class Upserted:
     """What an upsert did.
 
-    ``outcome`` is CREATED, REPLACED, UNCHANGED, KEPT, DUPLICATE, VERSION_MISMATCH or OWNER_GONE. ``version``, ``at_ms``
+    ``outcome`` is CREATED, REPLACED, UNCHANGED, KEPT, DUPLICATE, VERSION_MISMATCH, OWNER_GONE or SUPERSEDED. ``version``, ``at_ms``
     (epoch ms) and ``state`` are those now stored; on VERSION_MISMATCH ``version`` is the stored one (0: there is
     none), on OWNER_GONE the version up to which the owner is dead, and there is no ``at_ms``. Where it replaced,
     ``replaced_version`` and ``replaced_at_ms`` are the old ones. ``durable`` says which level was reached.
@@ -141,7 +181,7 @@ class Upserted:
             timing = timing_of(wanted)
             if timing.kind == "once":
                 timing = Timing("once", at_ms=self.at_ms)
-            n, fired_total, missed_total = self._counts()
+            n, fired_total, missed_total, skipped_total = self._counts()
             self._schedule = Schedule(
                 key=wanted.key,
                 event=wanted.event,
@@ -154,18 +194,19 @@ class Upserted:
                 n=n,
                 fired_total=fired_total,
                 missed_total=missed_total,
+                skipped_total=skipped_total,
+                by=wanted.by,
             )
         return self._schedule
 
-    def _counts(self) -> tuple[int, int, int]:
-        """Its n, fired_total and missed_total."""
-        if self._words is None:
-            return 0, 0, 0
+    def _counts(self) -> tuple[int, int, int, int]:
+        """Its n, fired_total, missed_total and skipped_total."""
+        numbers = [int(word) for word in (self._words or [])[4:]]
         if self.outcome is Outcome.UNCHANGED:
-            return int(self._words[4]), int(self._words[5]), int(self._words[6])
+            return numbers[0], numbers[1], numbers[2], numbers[3]
         if self.outcome is Outcome.REPLACED:
-            return 0, int(self._words[6]), int(self._words[7])
-        return 0, 0, 0
+            return 0, numbers[2], numbers[3], numbers[4]
+        return 0, 0, 0, 0
 
     def __repr__(self) -> str:
         due = "" if self.at_ms is None else f" at {to_datetime(self.at_ms).isoformat()}"
@@ -182,4 +223,5 @@ def timing_of(upsert: Upsert) -> Timing:
         start=upsert.start,
         until=upsert.until,
         limit=upsert.limit,
+        words=NO_WORDS if upsert[_FIRST_WORD:_AFTER_WORDS] == NO_WORDS else upsert.words,
     )

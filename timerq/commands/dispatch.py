@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -19,6 +20,9 @@ from timerq.commands.command import (
 )
 from timerq.commands.record import take
 from timerq.lua import Word
+from timerq.timing import Planner, plan
+
+logger = logging.getLogger("timerq.dispatcher")
 
 LEASE_MS = 5000
 """How long a claimed schedule waits for its dispatcher before another one is asked."""
@@ -29,10 +33,10 @@ HEARTBEAT_TTL_MS = 6000
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """A schedule whose calendar must be asked; ``definition`` has what tells the calendar (fields ``d`` and ``x``).
+    """A schedule whose calendar must be asked; ``definition`` has what tells the calendar (fields ``d``, ``x``, ``w``).
 
     ``word`` is ``refill`` (it is armed at ``at_ms``: the instant after that is wanted) or ``claimed`` (it is due at
-    ``at_ms`` and not yet published: how many were missed since, and what follows).
+    ``at_ms`` and not yet published: what becomes of it and of what was missed since, and what follows).
     """
 
     word: Literal["refill", "claimed"]
@@ -57,12 +61,17 @@ class Fired:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What a calendar said: ``following_ms`` 0 ends the schedule; ``hold`` is why it cannot be asked."""
+    """What a calendar said of a handover; ``hold`` is why it cannot be asked.
+
+    ``at_ms`` is the occurrence to publish or to arm next (0: the schedule has ended), ``following_ms`` the one after it
+    (0: there is none), ``missed`` how many more it stands for, ``skipped`` how many before it are left out.
+    """
 
     handover: Handover
     at_ms: int
     following_ms: int
     missed: int = 0
+    skipped: int = 0
     hold: str | None = None
 
 
@@ -99,7 +108,18 @@ def read_fired(reply: Reply) -> Fired:
     )
 
 
-def fire_all(namespace: Namespace) -> Steps[tuple[int, int]]:
+def ask(planner: Planner, handover: Handover, now_ms: int) -> Advance:
+    """What the planner says of a handover at ``now_ms`` (epoch ms), as a step for advance.lua."""
+    try:
+        plan = planner(handover.id, handover.definition, handover.at_ms, now_ms)
+    except Exception as error:  # a calendar that cannot be read must not stop the others
+        reason = f"{type(error).__name__}: {error}"
+        logger.error("schedule %r is held: %s", handover.id, reason)
+        return Advance(handover, handover.at_ms, 0, hold=reason)
+    return Advance(handover, plan.at_ms or 0, plan.then_ms or 0, plan.missed, plan.skipped)
+
+
+def fire_all(namespace: Namespace, planner: Planner = plan) -> Steps[tuple[int, int]]:
     """Fires everything that is due, partition by partition; returns how many were published and how many held."""
     published = held = 0
     for partition in range(namespace.partitions):
@@ -109,6 +129,13 @@ def fire_all(namespace: Namespace) -> Steps[tuple[int, int]]:
             published += fired.published
             held += fired.held
             wait_us = fired.wait_us
+            if fired.handovers:
+                now_ms = fired.now_us // 1000
+                yield [
+                    advance(namespace, partition, [ask(planner, given, now_ms) for given in fired.handovers])
+                ]
+                if any(given.word == "claimed" for given in fired.handovers):
+                    wait_us = 0  # what was asked about may be due
     return published, held
 
 
@@ -121,7 +148,13 @@ def advance(namespace: Namespace, partition: int, steps: Sequence[Advance]) -> C
         word = given.word if step.hold is None else "hold"
         item_args += (
             word,
-            *map(str, (given.version, given.n, step.at_ms, step.following_ms, step.missed)),
+            *map(
+                str,
+                (
+                    *(given.version, given.n, given.at_ms),
+                    *(step.at_ms, step.following_ms, step.missed, step.skipped),
+                ),
+            ),
             (step.hold or "")[:200].encode("utf-8", "replace"),
         )
     return command(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from timerq import codec, keys
 from timerq.commands.cancel import locate, read_change
@@ -15,29 +15,69 @@ from timerq.errors import InvalidSchedule
 from timerq.lua import Word
 from timerq.model import Change, Event, Outcome, check_text
 
-Verb = Literal["pause", "resume", "trigger", "consume"]
+Verb = Literal["pause", "resume", "skip", "trigger", "consume"]
+_MAX_NOTE_BYTES = 1000
+
+
+class Going(NamedTuple):
+    """Where a paused schedule goes on: its next occurrence and the one after it (epoch ms), and what is left out."""
+
+    at_ms: int
+    following_ms: int | None
+    skipped: int
 
 
 def item(
-    scope: Scope, verb: Verb, key: str, owner: str | None = None, if_version: int | None = None
+    scope: Scope,
+    verb: Verb,
+    key: str,
+    owner: str | None = None,
+    if_version: int | None = None,
+    *,
+    by: str | None = None,
+    note: str | None = None,
+    going: Going | None = None,
 ) -> Item[Change]:
-    """The command's part for one change of a schedule in place; raises `InvalidSchedule`."""
+    """The command's part for one change of a schedule in place; raises `InvalidSchedule`.
+
+    ``by`` and ``note`` say who does it and why; ``going`` belongs to "skip", a resume that leaves out what was missed.
+    """
     partition, tag, id, owner_bytes = locate(scope, key, owner)
     check_version(if_version)
     item_keys: tuple[Word, ...] = (keys.record(tag, id),)
     if owner_bytes:
         item_keys += (keys.owner_index(tag, scope.tenant_bytes, owner_bytes),)
-    args: tuple[Word, ...] = (verb, "" if if_version is None else str(if_version))
+    where = ("", "", "") if going is None else (going.at_ms, _or_unknown(going.following_ms), going.skipped)
+    args: tuple[Word, ...] = (
+        verb,
+        "" if if_version is None else str(if_version),
+        b"" if by is None else check_text("by", by),
+        _note_bytes(note),
+        *map(str, where),
+    )
     plain = read_change(key, owner)
 
     def read(words: list[str], rest: Iterator[bytes], durable: str) -> Change:
         if words[0] == "INVALID":
             raise InvalidSchedule("consume", True, "want consume=True only for a one-shot")
-        if words[0] == "TRIGGERED":
-            return Change(Outcome.TRIGGERED, key, owner, int(words[1]), None, words[2], durable)
+        if words[0] in ("TRIGGERED", "DUPLICATE"):
+            return Change(Outcome(words[0]), key, owner, int(words[1]), None, words[2], durable)
         return plain(words, rest, durable)
 
     return Item("edit", partition, item_keys, args, len(id) + 100, read)
+
+
+def _or_unknown(following_ms: int | None) -> str:
+    return "-" if following_ms is None else str(following_ms)
+
+
+def _note_bytes(note: str | None) -> bytes:
+    if note is None:
+        return b""
+    encoded = note.encode("utf-8", "replace") if isinstance(note, str) else b"\x00"
+    if len(encoded) > _MAX_NOTE_BYTES or b"\x00" in encoded:
+        raise InvalidSchedule("note", note, f"want a text of at most {_MAX_NOTE_BYTES} bytes without NUL")
+    return encoded
 
 
 def publish_item(scope: Scope, event: Event, key: str, owner: str | None = None) -> Item[Change]:

@@ -9,7 +9,17 @@ from collections.abc import Iterator, Sequence
 
 from timerq import keys
 from timerq.commands.cancel import locate
-from timerq.commands.command import MAX_ITEMS, Command, Reply, Scope, Steps, command, read_lines
+from timerq.commands.command import (
+    MAX_ITEMS,
+    Command,
+    Namespace,
+    Reply,
+    Scope,
+    Steps,
+    command,
+    read_head,
+    read_lines,
+)
 from timerq.commands.dispatch import alive_dispatchers
 from timerq.commands.ranges import Range, key_range
 from timerq.commands.record import decode, take
@@ -19,6 +29,11 @@ from timerq.timing import MAX_INSTANT_MS, Instant, resolve_instant
 
 MAX_PAGE = MAX_ITEMS
 """The largest ``limit`` of a page: one script's bound."""
+
+
+def server_time(namespace: Namespace) -> Command[int]:
+    """Reads as the server's time (epoch ms)."""
+    return command("read", namespace, 0, lambda reply: read_head(reply) // 1000)
 
 
 def get(scope: Scope, key: str, owner: str | None = None) -> Steps[Schedule | None]:
@@ -79,7 +94,7 @@ def list_page(
         *[[(id, p) for id, _ in page] for p, (page, _) in zip(span.partitions, pages, strict=True)]
     )
     chosen = [pair for pair, _ in zip(merged, range(limit), strict=False)]
-    items = yield from _read_all(scope, chosen)
+    items = yield from read_all(scope, chosen)
     return Page(items, encode_cursor(chosen[-1][0]) if len(chosen) == limit else None)
 
 
@@ -105,7 +120,7 @@ def due_page(
     ]
     merged = heapq.merge(*[[(score, id, p) for score, id in page] for p, page in enumerate(pages)])
     chosen = [entry for entry, _ in zip(merged, range(limit), strict=False)]
-    items = yield from _read_all(scope, [(id, p) for _, id, p in chosen])
+    items = yield from read_all(scope, [(id, p) for _, id, p in chosen])
     return items, chosen[-1][:2] if len(chosen) == limit else None
 
 
@@ -119,7 +134,7 @@ def stats(scope: Scope) -> Steps[Stats]:
     namespace = scope.namespace
     span = key_range(scope)
     if not namespace.layout:
-        return Stats(scope.tenant, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {}, [])
+        return Stats(scope.tenant, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {}, [])
 
     def read(reply: Reply) -> tuple[int, list[str], dict[str, int]]:
         now_us, lines = read_lines(reply)
@@ -144,7 +159,7 @@ def stats(scope: Scope) -> Steps[Stats]:
     (alive,) = yield [alive_dispatchers(namespace)]
     streams: dict[str, int] = {}
     lag_ms = 0
-    totals = [0] * 10
+    totals = [0] * 11
     for now_us, words, lengths in answers:
         if words[3] != "-":
             lag_ms = max(lag_ms, now_us // 1000 - int(words[3]))
@@ -153,7 +168,7 @@ def stats(scope: Scope) -> Steps[Stats]:
                 totals[position] += int(word)
         for name, length in lengths.items():
             streams[name] = streams.get(name, 0) + length
-    schedules, armed, due, _, everything, held, fired, missed, dropped, orphans = totals
+    schedules, armed, due, _, everything, held, fired, missed, dropped, orphans, skipped = totals
     return Stats(
         tenant=scope.tenant,
         partitions=namespace.partitions,
@@ -168,6 +183,7 @@ def stats(scope: Scope) -> Steps[Stats]:
         missed=missed,
         dropped=dropped,
         orphans=orphans,
+        skipped=skipped,
         streams=dict(sorted(streams.items())),
         dispatchers=alive,
     )
@@ -222,7 +238,7 @@ def _read_command(scope: Scope, partition: int, ids: Sequence[bytes]) -> Command
     return command("read", scope.namespace, partition, read, item_keys=[keys.record(tag, id) for id in ids])
 
 
-def _read_all(scope: Scope, wanted: Sequence[tuple[bytes, int]]) -> Steps[list[Schedule]]:
+def read_all(scope: Scope, wanted: Sequence[tuple[bytes, int]]) -> Steps[list[Schedule]]:
     """The records of (id, partition) pairs, in order; those that have gone or cannot be read are left out."""
     found: dict[bytes, Found] = {}
     waiting: dict[int, list[bytes]] = {}

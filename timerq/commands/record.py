@@ -11,23 +11,35 @@ field   holds
 ``p``   the payload; up to 256 bytes it goes on in ``p1`` ``p2`` ``p3``, 64 bytes each
 ``c``   the correlation, as JSON
 ``w``   until, limit, start, initial delay of a recurring one (- not given)
-``x``   a calendar's definition
-``t``   a recurring one's fired and missed occurrences, over all versions
+``x``   a calendar's definition, see `timerq.timing.definition`
+``o``   a recurring one's policy where it is not the usual one: overlap (a allow, s skip, q queue), running time-out,
+        fixed delay (1 yes), pause after, grace (- none), group (- none)
+``y``   the declared set it belongs to
+``b``   who set it
+``t``   a recurring one's fired, missed and skipped occurrences, over all versions
+``l0``  … ``l9``, its last ten: at, fired, missed
+``u``   the event that is not handled yet, until when it may run, and w where an occurrence waits for it
+``q``   how many handlings failed in a row
+``g``   the second of the last trigger, and its event
 ``f``   when a debounced one was first armed
 ``m``   how many occurrences the armed one of a calendar stands for besides itself
 ``e``   why a held one is held
+``z``   who paused it, NUL, and why
 ======  =============================================================================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from timerq import codec
 from timerq.errors import ContractBroken
 from timerq.keys import split_identity
 from timerq.lua import Word
-from timerq.model import Event, Schedule, State, Timing
+from timerq.model import Event, Fire, Policy, Schedule, State, Timing
+from timerq.timing import definition
 
 STATES = {"a": State.ARMED, "c": State.CLAIMED, "h": State.HELD, "p": State.PAUSED}
 _CONTENT = {"application/msgpack": "m", "application/json": "j"}
@@ -75,6 +87,53 @@ def window_fields(timing: Timing) -> list[Word]:
     return ["w", " ".join("-" if part is None else str(part) for part in window)]
 
 
+def recurring_fields(timing: Timing) -> list[Word]:
+    """Field, value … of what a recurring one has besides: its window, its calendar's definition, its policy."""
+    fields = window_fields(timing)
+    if text := definition.write(timing):
+        fields += ("x", text.encode())
+    if timing.policy is not None and (policy := _policy_text(timing.policy)) is not None:
+        fields += ("o", policy)
+    return fields
+
+
+_OVERLAPS = {"allow": "a", "skip": "s", "queue": "q"}
+_OVERLAP_NAMES: dict[str, Any] = {letter: name for name, letter in _OVERLAPS.items()}
+
+
+def _policy_text(policy: Policy) -> str | None:
+    """The part of a policy that the scripts follow; None where it is the usual one."""
+    grace = policy.grace_ms if policy.misfire == "skip" else None
+    words = (
+        _OVERLAPS[policy.overlap],
+        policy.running_timeout_ms,
+        int(policy.fixed_delay),
+        policy.pause_after or 0,
+        "-" if grace is None else grace,
+        policy.ack_group or "-",
+    )
+    text = " ".join(map(str, words))
+    return None if text == _USUAL_TEXT else text
+
+
+_USUAL_TEXT = "a 3600000 0 0 - -"
+
+
+def _policy(text: bytes | None, policy: Policy) -> Policy | None:
+    """``policy``, as it is in a definition, with what a record's field o adds; None for the usual one."""
+    if text is not None:
+        overlap, timeout, delay, pause_after, _, group = text.decode().split(" ")
+        policy = replace(
+            policy,
+            overlap=_OVERLAP_NAMES[overlap],
+            running_timeout_ms=int(timeout),
+            fixed_delay=delay == "1",
+            pause_after=int(pause_after) or None,
+            ack_group=None if group == "-" else group,
+        )
+    return None if policy == Policy() else policy
+
+
 def size_of(fields: Sequence[Word]) -> int:
     """The bytes of the values that may be large: all but their names."""
     size = 0
@@ -92,8 +151,9 @@ def decode(id: bytes, flat: Sequence[bytes]) -> Schedule:
         kind, stream, content, event_type = fields[b"d"].decode().split(" ", 3)
         data = b"".join(fields.get(piece, b"") for piece in (b"p", b"p1", b"p2", b"p3"))
         correlation = codec.decode_correlation(fields[b"c"]) if b"c" in fields else None
-        totals = fields.get(b"t", b"0 0").split()
-        held = fields.get(b"e")
+        totals = [*map(int, fields.get(b"t", b"0 0 0").split()), 0]
+        paused_by, _, note = fields.get(b"z", b"").partition(b"\x00")
+        fires = [Fire(*map(int, value.split())) for name, value in fields.items() if name[:1] == b"l"]
         return Schedule(
             key=key,
             event=Event(
@@ -103,38 +163,53 @@ def decode(id: bytes, flat: Sequence[bytes]) -> Schedule:
                 correlation=correlation,
                 codec=_CODECS[content],  # type: ignore[arg-type]
             ),
-            timing=_timing(kind, at, fields.get(b"w")),
+            timing=_timing(kind, at, fields),
             at_ms=int(at),
             version=int(version),
             state=STATES[state],
             owner=owner or None,
             tenant=tenant,
             n=int(n),
-            fired_total=int(totals[0]),
-            missed_total=int(totals[1]),
-            held=None if held is None else held.decode(errors="replace"),
+            fired_total=totals[0],
+            missed_total=totals[1],
+            skipped_total=totals[2],
+            held=_text(fields.get(b"e")),
+            fires=tuple(sorted(fires, key=lambda fire: (fire.fired_ms, fire.at_ms))),
+            by=_text(fields.get(b"b")),
+            paused_by=_text(paused_by) if state == "p" else None,
+            paused_note=_text(note) if state == "p" else None,
+            label=_text(fields.get(b"y")),
+            running=_text(fields.get(b"u", b"").split(b" ")[0]),
+            failures=int(fields.get(b"q", 0)),
         )
     except ContractBroken:
         raise
-    except (KeyError, ValueError, IndexError) as error:
+    except (KeyError, ValueError, IndexError, TypeError) as error:
         raise ContractBroken(f"unreadable record of {id!r}: {error!r}") from error
 
 
-def _timing(kind: str, at: str, window: bytes | None) -> Timing:
+def _text(value: bytes | None) -> str | None:
+    return value.decode(errors="replace") if value else None
+
+
+def _timing(kind: str, at: str, fields: Mapping[bytes, bytes]) -> Timing:
     if kind == "o":
         return Timing("once", at_ms=int(at))
     until, limit, start, initial = (
-        (None if part == b"-" else int(part)) for part in (window or b"- - - -").split(b" ")
+        (None if part == b"-" else int(part)) for part in fields.get(b"w", b"- - - -").split(b" ")
     )
-    if kind == "c":
-        return Timing("cron", until_ms=until, limit=limit, start_ms=start)
+    every_ms, rule, policy = definition.read(
+        fields.get(b"x", b"{}").decode(errors="replace"), every_ms=int(kind[1:]) if kind != "c" else None
+    )
     return Timing(
-        "every",
-        every_ms=int(kind[1:]),
+        "every" if every_ms else "cron",
+        every_ms=every_ms,
         start_ms=start,
         initial_delay_ms=initial,
         until_ms=until,
         limit=limit,
+        rule=rule,
+        policy=_policy(fields.get(b"o"), policy),
     )
 
 

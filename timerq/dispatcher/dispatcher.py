@@ -24,7 +24,7 @@ from timerq.dispatcher.partition import PartitionLoop
 from timerq.errors import NamespaceMismatch, QueueUnavailable
 from timerq.link import Link
 from timerq.model import check_plain_name
-from timerq.timing import Planner
+from timerq.timing import Planner, plan
 from timerq.topology import Connections
 
 logger = logging.getLogger("timerq.dispatcher")
@@ -52,7 +52,7 @@ class Dispatcher:
         namespace: str = "timerq",
         name: str | None = None,
         batch: int = MAX_ITEMS,
-        planner: Planner | None = None,
+        planner: Planner = plan,
         **options: Any,
     ) -> None:
         self._namespace_name = check_plain_name("namespace", namespace)

@@ -8,7 +8,7 @@ import threading
 import time
 
 from timerq.commands.command import MAX_ITEMS, Command, Namespace
-from timerq.commands.dispatch import Advance, Fired, Handover, advance, fire
+from timerq.commands.dispatch import Fired, advance, ask, fire
 from timerq.dispatcher.decide import Clocks, Watch, adapt_batch, backoff_s
 from timerq.dispatcher.health import Health
 from timerq.errors import TimerqError
@@ -39,7 +39,7 @@ class PartitionLoop(threading.Thread):
         partition: int,
         *,
         batch: int,
-        planner: Planner | None,
+        planner: Planner,
         health: Health,
     ) -> None:
         super().__init__(name=f"timerq-fire-{partition}", daemon=True)
@@ -161,20 +161,8 @@ class PartitionLoop(threading.Thread):
         return self._command
 
     def _ask_calendars(self, fired: Fired) -> None:
-        steps = [self._ask(handover, fired.now_us // 1000) for handover in fired.handovers]
+        steps = [ask(self._planner, handover, fired.now_us // 1000) for handover in fired.handovers]
         (answers,) = self._link.send([advance(self.namespace, self._partition, steps)])
         for step, answer in zip(steps, answers, strict=True):
             if answer.startswith("BROKEN"):
                 logger.error("schedule %r: its record cannot be touched: %s", step.handover.id, answer[7:])
-
-    def _ask(self, handover: Handover, now_ms: int) -> Advance:
-        """What the calendar says, as a step for advance.lua."""
-        since_ms = now_ms if handover.word == "claimed" else handover.at_ms
-        try:
-            if self._planner is None:
-                raise LookupError("this dispatcher knows no calendars")
-            plan = self._planner(handover.definition, handover.at_ms, since_ms)
-        except Exception as error:  # a calendar that cannot be read must not stop the others
-            logger.error("schedule %r is held: %s", handover.id, error)
-            return Advance(handover, handover.at_ms, 0, hold=f"{type(error).__name__}: {error}")
-        return Advance(handover, handover.at_ms, plan.next_ms or 0, plan.missed)

@@ -9,20 +9,23 @@
 -- KEYS wake    stream – for the sleeping dispatchers
 -- KEYS log     stream – the exceptions
 -- KEYS due     zset   – the tenant's pending ids
--- KEYS never    none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
+-- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- KEYS item*          – each item's record; where it has an owner, the owner's index
 -- ARGV layout  text   – what the client believes
 -- ARGV schema  text   – what the client believes
 -- ARGV now_ms  ms     – the manual clock's time, else empty
 -- ARGV seq     number – this request's number in its session
 -- ARGV tenant  text
--- ARGV item*          – each item's verb (pause, resume, trigger, consume) and if_version, or empty for any
+-- ARGV item*          – each item's verb, if_version (empty for any), by, note, new at, following and skipped
+--
+-- verb: pause; resume; skip – resume at the new at, the `skipped` occurrences before it left out; trigger; consume
 --
 -- RETURN a line an item:
 --   PAUSED version at
 --   RESUMED version at
 --   UNCHANGED version at            – it was so already
 --   TRIGGERED version event_id
+--   DUPLICATE version event_id      – it was triggered in this very second: this is the event
 --   NOT_PENDING
 --   VERSION_MISMATCH version
 --   INVALID consume                 – only a one-shot can be consumed
@@ -34,20 +37,61 @@ local lines = {head_line}
 local prefix = #PREFIX + 5
 local published = 0
 local request = nil
+local second = int(math.floor(now_ms / 1000))
 
 -- The error leaves pcall as text, so that one bad record is one bad line.
-local function trigger(id, key, version, consume)
-  local r = read_record(redis.call('HGETALL', PREFIX .. 'sch:' .. id))
+local function trigger(record, id, version, consume, by)
+  local r = read_record(redis.call('HGETALL', record))
   if consume and r.kind ~= 'o' then return 'INVALID consume' end
+  local last, last_id = string.match(r.g or '', '^(%d+) (%S+)$')
+  if last == second then
+    if consume then forget(id, k_due) end
+    return 'DUPLICATE ' .. version .. ' ' .. last_id
+  end
   request = (request or reserve_versions(#ARGV) - 1) + 1
   local event_id = meta[5] .. '-' .. version .. '-t' .. int(request)
+  local key = string.match(id, '%z([^%z]*)%z')
   emit(r.stream, event_id, r.type, a_tenant, key, owner_of(id), int(now_ms), r.n, version, '0', r.p, r.content, r.c)
   published = published + #r.p + #(r.c or '')
-  if consume then forget(id, k_due) end
+  log('triggered', id, version, event_id, by)
+  if consume then forget(id, k_due) else redis.call('HSET', record, 'g', second .. ' ' .. event_id) end
   return 'TRIGGERED ' .. version .. ' ' .. event_id
 end
 
-local function edit(id, record, verb, if_version)
+local function pause(record, id, old, version, at, by, note)
+  redis.call('HSET', record, 's', 'p' .. string.sub(old, 2))
+  if by ~= '' or note ~= '' then redis.call('HSET', record, 'z', by .. '\0' .. note) end
+  redis.call('HDEL', record, 'e')
+  redis.call('ZREM', k_held, id)
+  redis.call('ZREM', k_due, id)
+  log('paused', id, version, note, by)
+  return 'PAUSED ' .. version .. ' ' .. at
+end
+
+local function resume(record, id, old, version, at, by, new_at, following, skipped)
+  local note = ''
+  if new_at == '' then
+    redis.call('HSET', record, 's', 'a' .. string.sub(old, 2))
+  else
+    local n = string.match(old, '(%d+)$')
+    at = new_at
+    redis.call('HSET', record, 's', state_text('a', version, at, following, n))
+    if skipped ~= '0' then
+      local total, total_missed, total_skipped = read_totals(redis.call('HGET', record, 't'))
+      redis.call('HSET', record, 't',
+        int(total) .. ' ' .. int(total_missed) .. ' ' .. int(total_skipped + tonumber(skipped)))
+      redis.call('HINCRBY', k_meta, 'skipped', skipped)
+      log('skipped', id, version, skipped .. ' resumed from now')
+    end
+    note = 'from now'
+  end
+  redis.call('HDEL', record, 'm', 'z', 'q')
+  redis.call('ZADD', k_due, at, id)
+  log('resumed', id, version, note, by)
+  return 'RESUMED ' .. version .. ' ' .. at
+end
+
+local function edit(id, record, verb, if_version, by, note, new_at, following, skipped)
   local old = redis.call('HGET', record, 's')
   if not old and redis.call('EXISTS', record) == 0 then
     if if_version ~= '' and if_version ~= '0' then return 'VERSION_MISMATCH 0' end
@@ -56,31 +100,20 @@ local function edit(id, record, verb, if_version)
   local state, version, at = parse_state(old or '')
   if not state then error('unreadable record', 0) end
   if if_version ~= '' and if_version ~= version then return 'VERSION_MISMATCH ' .. version end
-  if verb == 'trigger' or verb == 'consume' then
-    return trigger(id, string.match(id, '%z([^%z]*)%z'), version, verb == 'consume')
-  end
+  if verb == 'trigger' or verb == 'consume' then return trigger(record, id, version, verb == 'consume', by) end
   if (verb == 'pause') == (state == 'p') then return 'UNCHANGED ' .. version .. ' ' .. at end
-  redis.call('HSET', record, 's', (verb == 'pause' and 'p' or 'a') .. string.sub(old, 2))
-  if verb == 'pause' then
-    redis.call('HDEL', record, 'e')
-    redis.call('ZREM', k_held, id)
-    redis.call('ZREM', k_due, id)
-    log('paused', id, version)
-    return 'PAUSED ' .. version .. ' ' .. at
-  end
-  redis.call('ZADD', k_due, at, id)
-  log('resumed', id, version)
-  return 'RESUMED ' .. version .. ' ' .. at
+  if verb == 'pause' then return pause(record, id, old, version, at, by, note) end
+  return resume(record, id, old, version, at, by, new_at, following, skipped)
 end
 
 local k = first_item_key
-for a = first_item_arg, #ARGV, 2 do
+for a = first_item_arg, #ARGV, 7 do
   local record = KEYS[k]
   local id = string.sub(record, prefix)
   k = k + (string.byte(id, -1) == 0 and 1 or 2)
   local line = 'LATER'
   if published <= BYTES then
-    local fine, said = pcall(edit, id, record, ARGV[a], ARGV[a + 1])
+    local fine, said = pcall(edit, id, record, unpack(ARGV, a, a + 6))
     line = fine and said or 'BROKEN ' .. reason(said)
   end
   lines[#lines + 1] = line

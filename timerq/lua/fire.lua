@@ -18,7 +18,8 @@
 -- values follow, and its definition's fields and values:
 --   FIRED published held dropped wait_us – wait: until the next is due (0: at once), - for nothing pending
 --   REFILL version n at                  – it fired and is armed; the instant after `at` is wanted
---   CLAIMED version n at                 – it is due and waits (for lease_ms) for the dispatcher to count what was missed
+--   CLAIMED version n at                 – it is due and waits (for lease_ms) for the dispatcher to say what becomes of
+--                                          what was missed
 --
 -- Running it twice is harmless: it takes what is due, and what it took is gone in the same step. So it keeps no
 -- session, and a lost reply costs a calendar its refill only, which the claim then makes good.
@@ -30,26 +31,31 @@ local batch = tonumber(a_batch)
 local cutoff = now_ms - tonumber(a_lag_ms)
 local reply = {''}
 local lines = {head_line, ''}
-local published, held_count, dropped, missed_count, bytes = 0, 0, 0, 0, 0
+local published, held_count, dropped, missed_count, skipped_count, bytes = 0, 0, 0, 0, 0, 0
 local orphans = 0
 
 local function hand_over(word, id, version, n, at, r)
   lines[#lines + 1] = word .. ' ' .. version .. ' ' .. n .. ' ' .. at
   reply[#reply + 1] = id
-  reply[#reply + 1] = '4'
-  for _, field in ipairs({'d', 'x'}) do
+  reply[#reply + 1] = '6'
+  for _, field in ipairs({'d', 'x', 'w'}) do
     reply[#reply + 1] = field
     reply[#reply + 1] = r[field] or ''
   end
 end
 
 -- The recurring half: what follows `at`, or nil where the schedule has ended; and how many it stands for besides itself.
-local function next_of(r)
+local function next_of(r, policy, total)
   local ending, limit = match(r.w or '', '^(%S+) (%S+)')
   local following, missed
   if r.kind == 'c' then -- told by advance.lua; 0: there is none
     following, missed = tonumber(r.following), tonumber(r.m or 0)
     if following == 0 then following = nil end
+  elseif policy and policy.delay then -- counted from when it is handled: told by done.lua, or at the latest now
+    missed = 0
+    following = now_ms + tonumber(r.every) + (policy.group and policy.timeout or 0)
+    if ending and ending ~= '-' and now_ms + tonumber(r.every) > tonumber(ending) then following = nil end
+    ending = nil
   else
     local at, every = tonumber(r.at), tonumber(r.every)
     missed = math.max(0, math.floor((now_ms - at) / every))
@@ -58,9 +64,26 @@ local function next_of(r)
     if following > 253402300799999 then following = nil end
   end
   if following and ending and ending ~= '-' and following > tonumber(ending) then following = nil end
-  local total = tonumber(match(r.t or '', '^%d+') or 0)
   if limit and limit ~= '-' and total + 1 >= tonumber(limit) then following = nil end
   return following, missed
+end
+
+-- Whether a calendar must be asked what becomes of `at`: where it has not said so already (`m`), and something was
+-- missed, may have been missed, or is too late to be published.
+local function must_ask(r, policy)
+  if r.kind ~= 'c' or r.m then return false end
+  if r.following == '-' or (r.following ~= '0' and tonumber(r.following) <= now_ms) then return true end
+  return policy and policy.grace and now_ms - tonumber(r.at) > policy.grace
+end
+
+-- The event of the last occurrence that is not handled yet, and until when it may run; nil where there is none.
+local function running(id, record, r)
+  if not r.u then return nil end
+  local event_id, deadline = match(r.u, '^(%S+) (%d+)')
+  if event_id and tonumber(deadline) > now_ms then return event_id, deadline end
+  log('timed_out', id, r.version, event_id)
+  call('HDEL', record, 'u')
+  r.u = nil
 end
 
 -- What nearly all are: an armed one-shot without owner or correlation, in the order in which upsert.lua writes it. False,
@@ -89,6 +112,49 @@ local function fire_plain(turn, id, record, flat)
   published = published + 1
   call('DEL', record)
   return true
+end
+
+-- One occurrence of a recurring schedule: published or, where the one before it still runs, left out; and what follows.
+local function fire_recurring(turn, id, record, r, policy, busy, key, owner, n, event_id)
+  local total, total_missed, total_skipped = read_totals(r.t)
+  local following, missed = next_of(r, policy, total)
+  local fields = {}
+  if busy then
+    n = r.n
+    total_skipped = total_skipped + 1 + missed
+    skipped_count = skipped_count + 1 + missed
+    log('skipped', id, r.version, int(1 + missed) .. ' ' .. busy .. ' is not done')
+    report('schedule.skipped', id, r.version, 's' .. r.at, r.at, n, busy .. ' is not done')
+  else
+    local tracked = policy and policy.tracks
+    bytes = bytes + #r.p + #(r.c or '')
+    if tracked then call('SET', PREFIX .. 'run:' .. event_id, id, 'PX', int(policy.timeout + 60000)) end
+    emit(r.stream, event_id, r.type, turn.tenant, key, owner, r.at, n, r.version, int(missed), r.p, r.content, r.c)
+    published = published + 1
+    missed_count = missed_count + missed
+    if missed > 0 then log('missed', id, r.version, int(missed)) end
+    fields = {'l' .. int(total % 10), r.at .. ' ' .. now_text .. ' ' .. int(missed)}
+    if tracked then
+      fields[3] = 'u'
+      fields[4] = event_id .. ' ' .. int(now_ms + policy.timeout)
+    end
+    total = total + 1
+    total_missed = total_missed + missed
+  end
+  if not following then
+    turn.gone[#turn.gone + 1] = id
+    call('DEL', record)
+    log('ended', id, r.version)
+    return
+  end
+  local at = int(following)
+  turn.scored[#turn.scored + 1] = at
+  turn.scored[#turn.scored + 1] = id
+  call('HSET', record, 's', state_text('a', r.version, at, '-', n),
+    't', int(total) .. ' ' .. int(total_missed) .. ' ' .. int(total_skipped), unpack(fields))
+  if r.m or r.e then call('HDEL', record, 'm', 'e') end
+  if r.state == 'h' then call('ZREM', k_held, id) end
+  if r.kind == 'c' then hand_over('REFILL', id, r.version, n, at, r) end
 end
 
 -- Fires one schedule. What it changes in `turn` is done at the tenant's end, also when it raises later.
@@ -123,43 +189,45 @@ local function fire_one(turn, id)
       return
     end
   end
-  if r.kind == 'c' and (r.following == '-' or (r.following ~= '0' and tonumber(r.following) <= now_ms)) then
+  local policy = read_policy(r.o)
+  local busy, deadline
+  if policy and (policy.overlap ~= 'a' or policy.delay) then busy, deadline = running(id, record, r) end
+  if busy and policy.overlap == 'q' then -- one waits; done.lua looks for it at once, and this script in the end
+    turn.scored[#turn.scored + 1] = deadline
+    turn.scored[#turn.scored + 1] = id
+    if sub(r.u, -2) ~= ' w' then
+      call('HSET', record, 'u', r.u .. ' w')
+      log('queued', id, r.version, busy)
+    end
+    return
+  end
+  if must_ask(r, policy) then
     call('HSET', record, 's', state_text('c', r.version, r.at, r.following, r.n))
     turn.scored[#turn.scored + 1] = int(now_ms + tonumber(a_lease_ms))
     turn.scored[#turn.scored + 1] = id
     hand_over('CLAIMED', id, r.version, r.n, r.at, r)
     return
   end
+  if policy and policy.delay and policy.group then -- nobody said that the last one was handled
+    local ending = tonumber(match(r.w or '', '^%d+'))
+    if ending and tonumber(r.at) > ending then
+      turn.gone[#turn.gone + 1] = id
+      call('DEL', record)
+      log('ended', id, r.version)
+      return
+    end
+  end
   local n = int(tonumber(r.n) + 1)
   local event_id = meta[5] .. '-' .. r.version .. '-' .. n
-  bytes = bytes + #r.p + #(r.c or '')
   if r.kind == 'o' then
+    bytes = bytes + #r.p + #(r.c or '')
     emit(r.stream, event_id, r.type, turn.tenant, key, owner, r.at, n, r.version, '0', r.p, r.content, r.c)
     turn.gone[#turn.gone + 1] = id
     published = published + 1
     call('DEL', record)
     return
   end
-  local following, missed = next_of(r)
-  emit(r.stream, event_id, r.type, turn.tenant, key, owner, r.at, n, r.version, int(missed), r.p, r.content, r.c)
-  published = published + 1
-  missed_count = missed_count + missed
-  if missed > 0 then log('missed', id, r.version, int(missed)) end
-  if not following then
-    turn.gone[#turn.gone + 1] = id
-    call('DEL', record)
-    log('ended', id, r.version)
-    return
-  end
-  local at = int(following)
-  turn.scored[#turn.scored + 1] = at
-  turn.scored[#turn.scored + 1] = id
-  local total, total_missed = match(r.t or '', '^(%d+) (%d+)$')
-  call('HSET', record, 's', state_text('a', r.version, at, '-', n),
-    't', int((total or 0) + 1) .. ' ' .. int((total_missed or 0) + missed))
-  if r.m or r.e then call('HDEL', record, 'm', 'e') end
-  if r.state == 'h' then call('ZREM', k_held, id) end
-  if r.kind == 'c' then hand_over('REFILL', id, r.version, n, at, r) end
+  fire_recurring(turn, id, record, r, policy, busy, key, owner, n, event_id)
 end
 
 -- Sets one aside for a while. The record may be what is broken, so nothing here depends on it.
@@ -174,6 +242,7 @@ local function hold(turn, id, why)
   local version = type(old) == 'string' and select(2, parse_state(old))
   if version then redis.pcall('HSET', record, 's', 'h' .. sub(old, 2), 'e', sub(why, 1, 60)) end
   log('held', id, version or '0', why)
+  if tries == 1 then report('schedule.held', id, version or '0', 'h' .. now_text, now_text, '0', why) end
 end
 
 local tenants = call('ZRANGEBYSCORE', k_heads, '-inf', int(cutoff), 'LIMIT', 0, batch)
@@ -214,7 +283,8 @@ for t, tenant in ipairs(tenants) do
   if broken then call('ZADD', k_heads, int(now_ms + 1000), tenant) else settle(tenant, due) end
 end
 
-for counter, by in pairs({fired = published, missed = missed_count, dropped = dropped, orphans = orphans}) do
+for counter, by in pairs({fired = published, missed = missed_count, skipped = skipped_count, dropped = dropped,
+  orphans = orphans}) do
   if by > 0 then call('HINCRBY', k_meta, counter, by) end
 end
 local head = earliest()

@@ -71,9 +71,9 @@ local function reason(fault)
 end
 
 -- A log that cannot be written must not come between an event and the schedule's removal.
-local function log(what, id, version, note)
+local function log(what, id, version, note, by)
   redis.pcall('XADD', k_log, 'MAXLEN', '~', LOG_ENTRIES, '*',
-    'what', what, 'id', id, 'version', version, 'at_ms', int(now_ms), 'note', note or '')
+    'what', what, 'id', id, 'version', version, 'at_ms', int(now_ms), 'note', note or '', 'by', by or '')
 end
 
 -- Appends a record's line and, behind the text, its fields and values; returns how many bytes these are.
@@ -137,7 +137,13 @@ local function wake_if_earlier(before)
   end
 end
 
-local FIELDS = {s = 1, d = 1, p = 1, p1 = 1, p2 = 1, p3 = 1, c = 1, w = 1, t = 1, f = 1, m = 1, e = 1, x = 1}
+local FIELDS = {s = 1, d = 1, p = 1, p1 = 1, p2 = 1, p3 = 1, c = 1, w = 1, t = 1, f = 1, m = 1, e = 1, x = 1, o = 1,
+  u = 1, g = 1, z = 1, b = 1, y = 1, q = 1, l0 = 1, l1 = 1, l2 = 1, l3 = 1, l4 = 1, l5 = 1, l6 = 1, l7 = 1, l8 = 1,
+  l9 = 1}
+
+-- Those that are what happened to a schedule, not what it is; a new definition of a recurring one keeps them.
+local HISTORY = {t = 1, u = 1, g = 1, q = 1, l0 = 1, l1 = 1, l2 = 1, l3 = 1, l4 = 1, l5 = 1, l6 = 1, l7 = 1, l8 = 1,
+  l9 = 1}
 
 -- A record's fields and values with the packed ones taken apart; nil when there are none. Raises on one that cannot be
 -- read.
@@ -155,19 +161,44 @@ local function read_record(flat)
   return r
 end
 
+-- The policy of a recurring one: what to do when it is late or not handled; nil where all is as usual.
+local function read_policy(text)
+  if not text then return nil end
+  local overlap, timeout, delay, pause_after, grace, group = string.match(text, '^(%l) (%d+) (%d) (%d+) (%S+) (%S+)$')
+  if not overlap then error('unreadable policy', 0) end
+  local policy = {overlap = overlap, timeout = tonumber(timeout), delay = delay == '1', grace = tonumber(grace),
+    pause_after = tonumber(pause_after), group = group ~= '-' and group or nil}
+  policy.tracks = overlap ~= 'a' or policy.pause_after > 0 or (policy.delay and policy.group ~= nil)
+  return policy
+end
+
+local function read_totals(text)
+  local fired, missed, skipped = string.match(text or '', '^(%d+) (%d+) ?(%d*)$')
+  return tonumber(fired or 0), tonumber(missed or 0), tonumber(skipped or 0) or 0
+end
+
 local CONTENT = {m = 'application/msgpack', j = 'application/json'}
+local NOTHING = {}
 local streams_seen = {}
 local now_text = int(now_ms)
 
--- Puts one event on its stream. Raises (with nothing written) where Redis refuses.
-local function emit(stream, event_id, event_type, tenant, key, owner, at, n, version, missed, payload, content, correlation)
+-- Puts one event on its stream. Raises (with nothing written) where Redis refuses. (`mark` names one more field.)
+local function emit(stream, event_id, event_type, tenant, key, owner, at, n, version, missed, payload, content, correlation, mark)
   local entry = redis.pcall('XADD', PREFIX .. 's:' .. stream, '*',
     'id', event_id, 'type', event_type, 'key', key, 'tenant', tenant, 'owner', owner, 'at', at, 'fired_ms', now_text,
     'n', n, 'version', version, 'missed', missed, 'payload', payload, 'content_type', CONTENT[content],
-    'correlation', correlation or '{}')
+    'correlation', correlation or '{}', unpack(mark and {mark, '1'} or NOTHING))
   if type(entry) == 'table' then error('stream ' .. stream .. ': ' .. reason(entry), 0) end
   if not streams_seen[stream] then
     streams_seen[stream] = true
     redis.pcall('ZADD', k_streams, 'NX', now_text, stream) -- the event is out: nothing may fail from here on
   end
+end
+
+-- Tells operators, as an event on the stream `errors`. It must not come between a schedule and its firing.
+local function report(event_type, id, version, suffix, at, n, why)
+  local tenant, key, owner = string.match(id, '^([^%z]*)%z([^%z]*)%z([^%z]*)$')
+  local text = string.gsub(why, '[%c"\\\128-\255]', '?')
+  pcall(emit, 'errors', meta[5] .. '-' .. version .. '-' .. suffix, event_type, tenant, key, owner, at, n, version, '0',
+    '{"reason":"' .. text .. '"}', 'j')
 end

@@ -13,16 +13,16 @@
 -- ARGV to      lex    – … and its end
 --
 -- RETURN one line, then a line a stream (100 at the most); behind the text, each stream's name:
---   STATS schedules armed due earliest_ms all_schedules all_held fired missed dropped orphans – earliest: - for none
+--   STATS schedules armed due earliest_ms all_schedules all_held fired missed dropped orphans skipped – earliest: - for none
 --   STREAM length
 
-local counters = redis.call('HMGET', k_meta, 'fired', 'missed', 'dropped', 'orphans')
-for i = 1, 4 do counters[i] = counters[i] or '0' end
+local counters = redis.call('HMGET', k_meta, 'fired', 'missed', 'dropped', 'orphans', 'skipped')
+for i = 1, 5 do counters[i] = counters[i] or '0' end
 local head = redis.call('ZRANGE', k_due, 0, 0, 'WITHSCORES')[2] or '-'
 local lines = {head_line, table.concat({
   'STATS', redis.call('ZLEXCOUNT', k_keys, a_from, a_to), redis.call('ZCARD', k_due),
   redis.call('ZCOUNT', k_due, '-inf', int(now_ms)), head, redis.call('ZCARD', k_keys), redis.call('ZCARD', k_held),
-  counters[1], counters[2], counters[3], counters[4]}, ' ')}
+  counters[1], counters[2], counters[3], counters[4], counters[5]}, ' ')}
 local reply = {''}
 for _, stream in ipairs(redis.call('ZRANGE', k_streams, 0, 99)) do
   local length = redis.pcall('XLEN', PREFIX .. 's:' .. stream)

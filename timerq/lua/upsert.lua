@@ -8,7 +8,8 @@
 -- KEYS wake    stream – for the sleeping dispatchers
 -- KEYS log     stream – the exceptions
 -- KEYS due     zset   – the tenant's pending ids
--- KEYS item*          – each item's record; where it has an owner, the owner's index and floor; where it has a token, its memory
+-- KEYS item*          – each item's record; where it has an owner, the owner's index and floor; where it has a token, its
+--                       memory; where it has a label, the set's members
 -- ARGV layout  text   – what the client believes
 -- ARGV schema  text   – what the client believes
 -- ARGV now_ms  ms     – the manual clock's time, else empty
@@ -17,17 +18,19 @@
 -- ARGV items   number – how many there are
 -- ARGV item*          – each item's: when (@instant or +delay, ms), options, how many arguments follow, field value …
 --
--- options: empty, or eleven words, - for none:
---   mode paused restart reset if_version max_wait incarnation following until limit digest
+-- options: empty, or thirteen words, - for none (by: 1 where the record's b says who sets it):
+--   mode paused restart reset if_version max_wait incarnation following until limit generation by digest
 --
 -- RETURN a line an item; behind the text, for each KEPT one, its record's fields and values:
 --   CREATED version at state
---   REPLACED version at state old_version old_at fired missed
---   UNCHANGED version at state n fired missed
+--   REPLACED version at state old_version old_at fired missed skipped
+--   UNCHANGED version at state n fired missed skipped
 --   KEPT version at state how_many
 --   DUPLICATE version at state
 --   VERSION_MISMATCH version
 --   OWNER_GONE floor
+--   SUPERSEDED generation    – a later apply of the set has begun
+--   LATE now_ms              – a calendar's first instant has passed meanwhile: ask for the one after now
 --   INVALID field            – refused: delay, until, limit, mode or idempotency_key
 --   BROKEN reason            – the stored record cannot be touched
 --   LATER                    – not looked at: the reply is full; ask again
@@ -58,12 +61,14 @@ local function same_definition(record, from, to)
   local flat = redis.call('HGETALL', record)
   local left = {}
   for i = 1, #flat, 2 do
-    -- s t f m e are what happened to a schedule, not what it is
-    if not string.find(flat[i], '^[stfme]$') then left[flat[i]] = flat[i + 1] end
+    -- these are what happened to a schedule, not what it is
+    if not HISTORY[flat[i]] and not string.find(flat[i], '^[sfmezb]$') then left[flat[i]] = flat[i + 1] end
   end
   for i = from, to, 2 do
-    if left[ARGV[i]] ~= ARGV[i + 1] then return false end
-    left[ARGV[i]] = nil
+    if ARGV[i] ~= 'b' then
+      if left[ARGV[i]] ~= ARGV[i + 1] then return false end
+      left[ARGV[i]] = nil
+    end
   end
   return next(left) == nil
 end
@@ -77,17 +82,17 @@ local function keep(record, version, at, state)
   return 'KEPT ' .. version .. ' ' .. at .. ' ' .. state .. ' ' .. #flat
 end
 
-local function drop_stale_fields(record, from, to, keep_first, keep_totals)
-  local wanted = {s = true, f = keep_first, t = keep_totals}
+local function drop_stale_fields(record, from, to, keep_first, keep_history, keep_totals, keep_pause)
+  local wanted = {s = true, f = keep_first, z = keep_pause}
   for i = from, to, 2 do wanted[ARGV[i]] = true end
   local stale = {}
   for _, field in ipairs(redis.call('HKEYS', record)) do
-    if not wanted[field] then stale[#stale + 1] = field end
+    if not wanted[field] and not (HISTORY[field] and keep_history and (field ~= 't' or keep_totals)) then stale[#stale + 1] = field end
   end
   if #stale > 0 then redis.call('HDEL', record, unpack(stale)) end
 end
 
-local function upsert(record, id, own, floor, once, when, options, from, to)
+local function upsert(record, id, own, floor, once, set, when, options, from, to)
   local old = redis.pcall('HGET', record, 's')
   if old and type(old) == 'table' then return 'BROKEN ' .. reason(old) end
   local state, version, at, n, _
@@ -96,10 +101,14 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
     if not state then state, version, at = 'h', '0', '0' end -- unreadable: this upsert is its cure
   end
 
-  local mode, paused, restart, reset, if_version, max_wait, born, following, ending, limit, digest
+  local mode, paused, restart, reset, if_version, max_wait, born, following, ending, limit, generation, by, digest
   if options ~= '' then
-    mode, paused, restart, reset, if_version, max_wait, born, following, ending, limit, digest = string.match(options,
-      '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+    mode, paused, restart, reset, if_version, max_wait, born, following, ending, limit, generation, by, digest =
+      string.match(options, '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+    if set then
+      local announced = call('ZSCORE', set, '')
+      if announced and tonumber(announced) > tonumber(generation) then return 'SUPERSEDED ' .. int(tonumber(announced)) end
+    end
     if once then
       local first = redis.call('HMGET', once, 'digest', 'answer')
       if first[1] then
@@ -126,10 +135,11 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
   end
 
   local first
-  local totals = false
+  local totals, had_history = false, false
   if kind ~= 'o' then
     local old_kind = old and string.sub(redis.call('HGET', record, 'd') or '', 1, 1)
     totals = old_kind == 'e' or old_kind == 'c'
+    had_history = totals
     if kind == 'e' and due < now_ms then -- a start in the past gives the grid, not a debt
       local every = tonumber(string.match(definition, '^e(%d+)'))
       due = due + math.ceil((now_ms - due) / every) * every
@@ -148,11 +158,18 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
       if want ~= state then
         redis.call('HSET', record, 's', want .. string.sub(old, 2))
         head_moved = true
-        if want == 'a' then arm(id, at, tonumber(at)) else unscored[id] = true end
+        if want == 'a' then
+          redis.call('HDEL', record, 'm', 'z')
+          arm(id, at, tonumber(at))
+        else
+          unscored[id] = true
+        end
         log(want == 'p' and 'paused' or 'resumed', id, version)
       end
-      return 'UNCHANGED ' .. version .. ' ' .. at .. ' ' .. want .. ' ' .. n .. ' ' .. (redis.call('HGET', record, 't') or '0 0')
+      if set then call('ZADD', set, generation, id) end
+      return 'UNCHANGED ' .. version .. ' ' .. at .. ' ' .. want .. ' ' .. n .. ' ' .. (redis.call('HGET', record, 't') or '0 0 0')
     end
+    if kind == 'c' and byte(when) == 64 and due < now_ms then return 'LATE ' .. int(now_ms) end
   elseif options ~= '' then
     if old and (mode == 'earliest' or mode == 'latest') then
       if string.sub(redis.call('HGET', record, 'd') or 'o', 1, 1) ~= 'o' then return 'INVALID mode' end
@@ -182,6 +199,7 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
   call('HSET', record, 's', new_state .. ' ' .. new_version .. ' ' .. due_text .. ' ' .. (following or '-') .. ' 0',
     unpack(ARGV, from, to))
   if first then call('HSET', record, 'f', int(first)) end
+  if set then call('ZADD', set, generation, id) end
   if new_state == 'a' then arm(id, due_text, due) else unscored[id] = true end
 
   if not old then
@@ -191,7 +209,7 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
     return 'CREATED ' .. new_version .. ' ' .. due_text .. ' ' .. new_state
   end
   if call('HLEN', record) ~= (to - from + 3) / 2 + (first and 1 or 0) then
-    drop_stale_fields(record, from, to, first, totals)
+    drop_stale_fields(record, from, to, first, had_history, totals, new_state == 'p')
   end
   if state == 'h' or state == 'c' then
     call('ZREM', k_held, id)
@@ -199,16 +217,16 @@ local function upsert(record, id, own, floor, once, when, options, from, to)
   elseif head == tonumber(at) then
     head_moved = true
   end
-  log('replaced', id, new_version, version)
+  log('replaced', id, new_version, version, by == '1' and call('HGET', record, 'b') or '')
   return 'REPLACED ' .. new_version .. ' ' .. due_text .. ' ' .. new_state .. ' ' .. version .. ' ' .. at .. ' '
-    .. (totals and call('HGET', record, 't') or '0 0')
+    .. (totals and call('HGET', record, 't') or '0 0 0')
 end
 
 local k, a = first_item_key, first_item_arg
 for i = 2, tonumber(a_items) + 1 do
   local record, options = KEYS[k], ARGV[a + 1]
   local id = sub(record, prefix)
-  local own, floor, once, digest
+  local own, floor, once, digest, set
   if byte(id, -1) ~= 0 then
     own, floor = KEYS[k + 1], KEYS[k + 2]
     k = k + 2
@@ -219,13 +237,17 @@ for i = 2, tonumber(a_items) + 1 do
       once = KEYS[k + 1]
       k = k + 1
     end
+    if not string.find(options, ' %- %S+ %S+$') then
+      set = KEYS[k + 1]
+      k = k + 1
+    end
   end
   local last = a + 2 + ARGV[a + 2]
   if kept_bytes > BYTES then
     lines[i] = 'LATER'
   else
     -- what one item meets (an index of another type) must not leave the others written and never looked at
-    local fine, said = pcall(upsert, record, id, own, floor, once, ARGV[a], options, a + 3, last)
+    local fine, said = pcall(upsert, record, id, own, floor, once, set, ARGV[a], options, a + 3, last)
     lines[i] = fine and said or 'BROKEN ' .. reason(said)
     if once then
       local word, answer = string.match(lines[i], '^(%u+) (%d+ %d+ %l)')

@@ -1,9 +1,16 @@
-"""What comes after an occurrence."""
+"""What becomes of an occurrence, and what comes after it: what a dispatcher asks on behalf of the scripts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple, Protocol
+
+from timerq.errors import InvalidSchedule
+from timerq.model import Policy, Rule, Timing
+from timerq.timing import definition as definitions
+from timerq.timing.occurrences import Occurrences
 
 
 def interval_after(at_ms: int, every_ms: int, now_ms: int) -> tuple[int, int]:
@@ -18,20 +25,145 @@ def interval_after(at_ms: int, every_ms: int, now_ms: int) -> tuple[int, int]:
 
 
 class Plan(NamedTuple):
-    """What comes after an occurrence: epoch milliseconds, None for "there is none", and the number of missed ones."""
+    """What to do about a due occurrence; instants in epoch ms.
 
-    next_ms: int | None
+    ``at_ms`` is the one to publish, or where it is still to come the next one to arm; None: the schedule has ended.
+    ``then_ms`` is the one after it, None where there is none. ``missed`` is how many later ones ``at_ms`` stands for
+    besides itself, ``skipped`` how many are left out for good.
+    """
+
+    at_ms: int | None
     then_ms: int | None
-    missed: int
+    missed: int = 0
+    skipped: int = 0
 
 
 class Planner(Protocol):
     """Plans a recurring schedule whose instants the scripts cannot compute.
 
-    Given the stored ``definition``, the occurrence at ``at_ms`` and the time ``now_ms`` (both epoch ms), it answers the
-    first occurrence after both, the one after that, and how many in between were missed. Pure: same input, same plan.
+    Given the schedule's ``id``, its stored ``definition`` (the record's fields ``x`` and ``w``), the occurrence at
+    ``at_ms`` and the time ``now_ms`` (both epoch ms), it says what becomes of it. Pure: same input, same plan. Raises
+    where the definition cannot be read; the schedule is then held.
     """
 
-    def __call__(self, definition: Mapping[str, str], at_ms: int, now_ms: int, /) -> Plan:
-        """What to arm after the occurrence at ``at_ms``."""
+    def __call__(self, id: bytes, definition: Mapping[str, str], at_ms: int, now_ms: int, /) -> Plan:
+        """What becomes of the occurrence at ``at_ms``, and what to arm after it."""
         ...
+
+
+def plan(id: bytes, definition: Mapping[str, str], at_ms: int, now_ms: int, /) -> Plan:
+    """The `Planner` of timerq's own calendars and grids.
+
+    Raises `InvalidSchedule` for an expression or a zone that is not known here (any more), `ContractBroken` for a text
+    that is no definition.
+    """
+    timing = _timing(definition["x"], definition.get("w", ""))
+    return plan_timing(occurrences_of(timing, id, at_ms), timing.policy or _USUAL, at_ms, now_ms)
+
+
+def first_instants(timing: Timing, id: bytes, now_ms: int) -> tuple[int, int]:
+    """The first occurrence after ``now_ms`` of a timing that `is_asked`, and the one after it, 0 for none (epoch ms).
+
+    Raises `InvalidSchedule` where there is none, and for a jitter that is as long as the calendar's period.
+    """
+    occurrences = occurrences_of(timing, id, _base(timing, now_ms))
+    if timing.rule is not None and timing.rule.jitter_ms:
+        shortest_ms = occurrences.shortest_gap_ms(now_ms)
+        if shortest_ms is not None and timing.rule.jitter_ms >= shortest_ms:
+            raise InvalidSchedule(
+                "jitter",
+                timing.rule.jitter_ms,
+                f"want a jitter shorter than the shortest period ({shortest_ms} ms)",
+            )
+    first_ms = occurrences.first_ms(now_ms)
+    if first_ms is None:
+        if timing.until_ms is not None:
+            raise InvalidSchedule(
+                "until",
+                timing.until_ms,
+                "want until= at or after the first occurrence: nothing would ever fire",
+            )
+        raise InvalidSchedule(
+            "cron", timing.rule and timing.rule.cron, "want one that fires before the year 10000"
+        )
+    return first_ms, occurrences.next_ms(first_ms) or 0
+
+
+def _base(timing: Timing, now_ms: int) -> int:
+    """The first instant of an interval that has no grid yet."""
+    if timing.start_ms is not None:
+        return timing.start_ms
+    wait_ms = timing.every_ms if timing.initial_delay_ms is None else timing.initial_delay_ms
+    return now_ms + (wait_ms or 0)
+
+
+def occurrences_of(timing: Timing, id: bytes, at_ms: int) -> Occurrences:
+    """The occurrences of a recurring timing of the schedule ``id``, of which ``at_ms`` is one (epoch ms)."""
+    if timing.kind == "every" and (timing.rule is None or timing.rule.anchor_ms is None):
+        timing = replace(
+            timing, rule=replace(timing.rule or Rule(), anchor_ms=at_ms % (timing.every_ms or 1))
+        )
+    return Occurrences(timing, id)
+
+
+def plan_timing(occurrences: Occurrences, policy: Policy, at_ms: int, now_ms: int) -> Plan:
+    """What becomes of the occurrence at ``at_ms`` of ``occurrences`` under ``policy``, at the time ``now_ms``."""
+    if at_ms > now_ms:
+        return Plan(at_ms, occurrences.next_ms(at_ms))
+    if policy.misfire == "skip":
+        return _skip(occurrences, at_ms, now_ms, policy.grace_ms)
+    if policy.misfire == "catch_up":
+        return _catch_up(occurrences, at_ms, now_ms, policy.max_catch_up)
+    return Plan(at_ms, occurrences.next_ms(now_ms), occurrences.count(at_ms, now_ms))
+
+
+def _skip(occurrences: Occurrences, at_ms: int, now_ms: int, grace_ms: int) -> Plan:
+    """What is overdue by more than the grace is left out; the rest is one event."""
+    oldest_ms = now_ms - grace_ms
+    skipped = 0
+    first_ms: int | None = at_ms
+    if at_ms < oldest_ms:
+        first_ms = occurrences.next_ms(oldest_ms - 1)
+        skipped = 1 + occurrences.count(at_ms, oldest_ms - 1)
+    if first_ms is None or first_ms > now_ms:
+        return Plan(first_ms, None if first_ms is None else occurrences.next_ms(first_ms), 0, skipped)
+    return Plan(first_ms, occurrences.next_ms(now_ms), occurrences.count(first_ms, now_ms), skipped)
+
+
+def _catch_up(occurrences: Occurrences, at_ms: int, now_ms: int, most: int) -> Plan:
+    """Each one is published, the last ``most`` of them."""
+    overdue = 1 + occurrences.count(at_ms, now_ms)
+    skipped = max(0, overdue - most)
+    if skipped:
+        first_ms = occurrences.prev_ms(now_ms)
+        for _ in range(most - 1):
+            assert first_ms is not None
+            first_ms = occurrences.prev_ms(first_ms - 1)
+        assert first_ms is not None
+        at_ms = first_ms
+    return Plan(at_ms, occurrences.next_ms(at_ms), 0, skipped)
+
+
+_USUAL = Policy()
+
+
+@lru_cache(maxsize=4096)
+def _timing(text: str, window: str) -> Timing:
+    """The timing that a record's fields x and w describe."""
+    every_ms, rule, policy = definitions.read(text)
+    until_ms, _, start_ms = _window(window)
+    is_cron = rule is not None and bool(rule.cron)
+    return Timing(
+        "cron" if is_cron else "every",
+        every_ms=every_ms,
+        start_ms=start_ms,
+        until_ms=until_ms,
+        rule=rule,
+        policy=policy,
+    )
+
+
+def _window(text: str) -> tuple[int | None, int | None, int | None]:
+    """Until, limit and start in a record's field w."""
+    until, limit, start = (None if part == "-" else int(part) for part in (text or "- - - -").split(" ")[:3])
+    return until, limit, start

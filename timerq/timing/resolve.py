@@ -8,6 +8,10 @@ from timerq.errors import InvalidSchedule
 from timerq.model import Timing
 from timerq.timing.durations import Duration, exact_ms, resolve_duration
 from timerq.timing.instants import MAX_INSTANT_MS, Instant, is_whole, resolve_instant
+from timerq.timing.recurring import Words, resolve_policy, resolve_rule
+
+NO_WORDS = Words()
+"""Nothing is asked of a recurring schedule besides its instants."""
 
 MAX_LIMIT = 2**53 - 1
 """The largest `limit`: the scripts count in doubles, which are exact up to here."""
@@ -44,41 +48,49 @@ def resolve_timing(
     start: Instant | None = None,
     until: Instant | None = None,
     limit: int | None = None,
+    words: Words = NO_WORDS,
 ) -> Timing:
-    """The `Timing` of a schedule: exactly one of ``at``, ``delay`` and ``every``, with what belongs to it.
+    """The `Timing` of a schedule: exactly one of ``at``, ``delay``, ``every``, ``words.cron``, and what belongs to it.
 
     ``at``, ``start``, ``until`` are instants, ``delay``, ``every``, ``initial_delay`` durations; None is "not given".
-    With ``every`` (1 ms or more) go ``initial_delay`` (0 fires at once) or ``start``, and ``until`` and ``limit`` (1 or
-    more). A duration that would end after the year 9999 even if counted from 1970 is refused here; the rest of that
-    check needs the time, and is made by who knows it.
+    With ``every`` (1 ms or more) go ``initial_delay`` (0 fires at once) or ``start``; with it and ``cron`` ``until``,
+    ``limit`` (1 or more) and the other ``words`` of recurring schedules. A duration that would end after the year 9999
+    even if counted from 1970 is refused here; the rest of that check needs the time, and is made by who knows it.
 
     Raises `InvalidSchedule` naming the argument.
     """
-    if every is None and initial_delay is None and start is None and until is None and limit is None:
+    plain = words == NO_WORDS
+    if (
+        every is None
+        and initial_delay is None
+        and start is None
+        and until is None
+        and limit is None
+        and plain
+    ):
         if delay is None:
             if at is not None:
                 return _once(resolve_instant(at), None)
         elif at is None:
             return _once(None, resolve_wait(delay, "delay"))
 
-    given = [name for name, value in (("at", at), ("delay", delay), ("every", every)) if value is not None]
-    if every is None or len(given) != 1:
-        if len(given) != 1:
-            raise InvalidSchedule(
-                "timing", " and ".join(given) or None, "want exactly one of at=, delay=, every="
-            )
-        extras = {"initial_delay": initial_delay, "start": start, "until": until, "limit": limit}
-        field, got = next((name, value) for name, value in extras.items() if value is not None)
-        raise InvalidSchedule(field, got, f"want {field}= only together with every= (here: {given[0]}=)")
-
-    every_ms = resolve_wait(every, "every")
-    if every_ms < 1 or (every_ms == 1 and type(every) is not int and exact_ms(every) < 1):
-        raise InvalidSchedule("every", every, "want an interval of 1 ms or more")
-    if initial_delay is not None and start is not None:
+    choices = {"at": at, "delay": delay, "every": every, "cron": words.cron}
+    given = [name for name, value in choices.items() if value is not None]
+    if len(given) != 1:
         raise InvalidSchedule(
-            "initial_delay", initial_delay, "want either initial_delay= or start=, not both"
+            "timing", " and ".join(given) or None, "want exactly one of at=, delay=, every=, cron="
         )
-    initial_delay_ms = None if initial_delay is None else resolve_wait(initial_delay, "initial_delay")
+    if given[0] in ("at", "delay"):
+        extras = {
+            "initial_delay": initial_delay,
+            "start": start,
+            "until": until,
+            "limit": limit,
+            **words._asdict(),
+        }
+        field, got = next((name, value) for name, value in extras.items() if value is not None)
+        raise InvalidSchedule(field, got, f"want {field}= only with recurring schedules (here: {given[0]}=)")
+
     start_ms = None if start is None else resolve_instant(start, field="start")
     until_ms = None if until is None else resolve_instant(until, field="until")
     if start_ms is not None and until_ms is not None and until_ms < start_ms:
@@ -87,7 +99,30 @@ def resolve_timing(
         if not is_whole(limit) or not 1 <= limit <= MAX_LIMIT:
             raise InvalidSchedule("limit", limit, "want the number of occurrences as an int, 1 or more")
         limit = int(limit)
-    return Timing("every", None, None, every_ms, start_ms, initial_delay_ms, until_ms, limit)
+    if every is None:
+        if initial_delay is not None:
+            raise InvalidSchedule(
+                "initial_delay", initial_delay, "want initial_delay= only together with every="
+            )
+        rule = resolve_rule(words, None, start_ms)
+        policy = resolve_policy(words, is_cron=True)
+        return Timing("cron", None, None, None, start_ms, None, until_ms, limit, rule, policy)
+
+    every_ms = resolve_wait(every, "every")
+    if every_ms < 1 or (every_ms == 1 and type(every) is not int and exact_ms(every) < 1):
+        raise InvalidSchedule("every", every, "want an interval of 1 ms or more")
+    if initial_delay is not None:
+        for name, value in (("start", start), ("anchor", words.anchor), ("jitter", words.jitter)):
+            if value is not None:
+                raise InvalidSchedule(
+                    "initial_delay", initial_delay, f"want either initial_delay= or {name}=, not both"
+                )
+    initial_delay_ms = None if initial_delay is None else resolve_wait(initial_delay, "initial_delay")
+    if plain:
+        return Timing("every", None, None, every_ms, start_ms, initial_delay_ms, until_ms, limit)
+    rule = resolve_rule(words, every_ms, start_ms)
+    policy = resolve_policy(words, is_cron=False)
+    return Timing("every", None, None, every_ms, start_ms, initial_delay_ms, until_ms, limit, rule, policy)
 
 
 def resolve_wait(value: Duration, field: str) -> int:
@@ -103,9 +138,18 @@ def resolve_wait(value: Duration, field: str) -> int:
 
 # Writing the slots one by one takes half the time of a frozen __init__; a bulk load makes 100,000 a second.
 _new = object.__new__
-_set_kind, _set_at, _set_delay, _set_every, _set_start, _set_initial, _set_until, _set_limit = (
-    vars(Timing)[field.name].__set__ for field in fields(Timing)
-)
+(
+    _set_kind,
+    _set_at,
+    _set_delay,
+    _set_every,
+    _set_start,
+    _set_initial,
+    _set_until,
+    _set_limit,
+    _set_rule,
+    _set_policy,
+) = (vars(Timing)[field.name].__set__ for field in fields(Timing))
 
 
 def _once(at_ms: int | None, delay_ms: int | None) -> Timing:
@@ -118,4 +162,6 @@ def _once(at_ms: int | None, delay_ms: int | None) -> Timing:
     _set_initial(timing, None)
     _set_until(timing, None)
     _set_limit(timing, None)
+    _set_rule(timing, None)
+    _set_policy(timing, None)
     return timing

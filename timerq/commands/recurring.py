@@ -1,0 +1,217 @@
+"""done, backfill, next, resume from now: what only recurring schedules have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from timerq import keys
+from timerq.commands import edit
+from timerq.commands.cancel import locate
+from timerq.commands.command import MAX_ITEMS, Durability, Reply, Scope, Steps, command, read_lines
+from timerq.commands.items import one
+from timerq.commands.read import get
+from timerq.errors import ContractBroken, InvalidSchedule, QueueUnavailable
+from timerq.model import Backfilled, Change, Outcome, Schedule, State, check_text, to_datetime
+from timerq.timing import (
+    MAX_INSTANT_MS,
+    Instant,
+    interval_after,
+    occurrences_of,
+    resolve_instant,
+)
+from timerq.timing.occurrences import Occurrences
+
+MAX_NEXT = 1000
+"""The largest ``n`` of `next`."""
+
+MAX_BACKFILL = 100_000
+"""The most occurrences that one backfill publishes."""
+
+
+def done(scope: Scope, event_id: str, error: str | None) -> Steps[Change]:
+    """Says that an event is handled, or that handling it has failed; raises `InvalidSchedule` for a bad id."""
+    event = check_text("event_id", event_id)
+    partition_text, _, rest = event_id.partition("-")
+    known = partition_text.isascii() and partition_text.isdigit() and len(partition_text) <= 4 and rest
+    if not known or int(partition_text) >= scope.namespace.partitions:
+        raise InvalidSchedule("event_id", event_id, "want the id of an event of this namespace")
+    partition = int(partition_text)
+    tag = scope.namespace.tags[partition]
+
+    def read(reply: Reply) -> Change:
+        _, lines = read_lines(reply)
+        words = lines[0].split(" ")
+        key, owner = "", None
+        if len(reply) > 1:
+            _, key, owner_text = keys.split_identity(reply[1])
+            owner = owner_text or None
+        if words[0] == "NOT_PENDING":
+            return Change(Outcome.NOT_PENDING, key, owner)
+        return Change(Outcome(words[0]), key, owner, int(words[1]), int(words[2]), event_id)
+
+    (change,) = yield [
+        command(
+            "done",
+            scope.namespace,
+            partition,
+            read,
+            own_keys={"run": keys.run(tag, event)},
+            own_args={
+                "tenant": scope.tenant_bytes,
+                "event": event,
+                "error": b"" if error is None else (str(error) or "failed").encode("utf-8", "replace"),
+            },
+        )
+    ]
+    return change  # type: ignore[no-any-return]
+
+
+def _recurring(schedule: Schedule) -> Occurrences:
+    """The occurrences of a stored recurring schedule; raises `InvalidSchedule` for what it cannot be asked."""
+    timing = schedule.timing
+    if timing.kind == "once":
+        raise InvalidSchedule("key", schedule.key, "want a recurring schedule; this one fires once")
+    if timing.policy is not None and timing.policy.fixed_delay:
+        raise InvalidSchedule(
+            "key",
+            schedule.key,
+            "want a schedule with a grid; with fixed_delay only the next occurrence is known",
+        )
+    return occurrences_of(timing, _id(schedule), schedule.at_ms)
+
+
+def _id(schedule: Schedule) -> bytes:
+    return keys.identity(schedule.tenant.encode(), schedule.key.encode(), (schedule.owner or "").encode())
+
+
+def upcoming(schedule: Schedule, n: int) -> list[datetime]:
+    """The next ``n`` instants of a stored schedule, the armed one first; fewer where it ends before.
+
+    Raises `InvalidSchedule` for an ``n`` that is not 1 to 1,000, and for a zone or expression not known here.
+    """
+    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_NEXT:
+        raise InvalidSchedule("n", n, f"want a number from 1 to {MAX_NEXT:,}")
+    timing = schedule.timing
+    if timing.limit is not None:
+        n = min(n, max(0, timing.limit - schedule.fired_total))
+    instants = [to_datetime(schedule.at_ms)][:n]
+    if timing.kind == "once" or (timing.policy is not None and timing.policy.fixed_delay):
+        return instants
+    occurrences = occurrences_of(timing, _id(schedule), schedule.at_ms)
+    at_ms: int | None = schedule.at_ms
+    while len(instants) < n:
+        assert at_ms is not None
+        at_ms = occurrences.next_ms(at_ms)
+        if at_ms is None:
+            break
+        instants.append(to_datetime(at_ms))
+    return instants
+
+
+def next_of(scope: Scope, key: str, owner: str | None, n: int) -> Steps[list[datetime]]:
+    """The next ``n`` instants of the stored schedule; none where there is no such schedule."""
+    schedule = yield from get(scope, key, owner)
+    return [] if schedule is None else upcoming(schedule, n)
+
+
+def resume_from_now(
+    scope: Scope,
+    key: str,
+    owner: str | None,
+    if_version: int | None,
+    by: str | None,
+    now: Callable[[], int],
+    durable: Durability | None,
+) -> Steps[Change]:
+    """Arms a paused schedule for its next occurrence after now; what was missed is left out and counted.
+
+    The instants are computed here from what is stored, and the version fences them: where it changes meanwhile, again.
+    """
+    while True:
+        schedule = yield from get(scope, key, owner)
+        now_ms = now()
+        overdue = schedule is not None and schedule.state is State.PAUSED and schedule.at_ms <= now_ms
+        if schedule is None or not overdue or schedule.timing.kind == "once":
+            return (yield from one(scope, edit.item(scope, "resume", key, owner, if_version, by=by), durable))
+        if if_version is not None and if_version != schedule.version:
+            return Change(Outcome.VERSION_MISMATCH, key, owner, schedule.version)
+        going = _going(schedule, now_ms)
+        item = edit.item(scope, "skip", key, owner, schedule.version, by=by, going=going)
+        change = yield from one(scope, item, durable)
+        if change.outcome is not Outcome.VERSION_MISMATCH or if_version is not None:
+            return change
+
+
+def _going(schedule: Schedule, now_ms: int) -> edit.Going:
+    timing = schedule.timing
+    if timing.policy is not None and timing.policy.fixed_delay:
+        return edit.Going(now_ms + (timing.every_ms or 0), None, 0)
+    if timing.kind == "every" and timing.rule is None:
+        at_ms, missed = interval_after(schedule.at_ms, timing.every_ms or 1, now_ms)
+        return edit.Going(at_ms, None, 1 + missed)
+    occurrences = _recurring(schedule)
+    next_ms = occurrences.next_ms(now_ms)
+    if next_ms is None:
+        raise InvalidSchedule(
+            "from_now",
+            True,
+            "want a schedule that has occurrences left; resume it without from_now, or cancel it",
+        )
+    skipped = 1 + occurrences.count(schedule.at_ms, now_ms)
+    return edit.Going(next_ms, occurrences.next_ms(next_ms) or 0, skipped)
+
+
+def backfill(
+    scope: Scope, key: str, owner: str | None, start: Instant, end: Instant, by: str | None, now_ms: int
+) -> Steps[Backfilled]:
+    """Publishes the occurrences from ``start`` to ``end``, both included, marked as such, in bounded pieces."""
+    start_ms, end_ms = resolve_instant(start, field="start"), resolve_instant(end, field="end")
+    if end_ms < start_ms:
+        raise InvalidSchedule("end", end, "want end= at or after start=")
+    if end_ms > now_ms:
+        raise InvalidSchedule("end", end, "want a range of the past: what is to come fires by itself")
+    by_bytes = b"" if by is None else check_text("by", by)
+    schedule = yield from get(scope, key, owner)
+    if schedule is None:
+        return Backfilled(Outcome.NOT_PENDING, key, owner, 0, 0)
+    instants = list(_between(_recurring(schedule), start_ms, end_ms))
+    partition, tag, id, _ = locate(scope, key, owner)
+
+    def read(reply: Reply) -> list[str]:
+        return read_lines(reply)[1][0].split(" ", 2)
+
+    published = 0
+    while published < len(instants):
+        piece = instants[published : published + MAX_ITEMS]
+        (words,) = yield [
+            command(
+                "backfill",
+                scope.namespace,
+                partition,
+                read,
+                own_keys={"record": keys.record(tag, id)},
+                own_args={"version": schedule.version, "by": by_bytes},
+                item_args=list(map(str, piece)),
+            )
+        ]
+        if words[0] == "VERSION_MISMATCH":
+            return Backfilled(Outcome.VERSION_MISMATCH, key, owner, int(words[1]), published)
+        published += int(words[1])
+        if words[0] == "BROKEN":
+            raise QueueUnavailable(f"Redis refused after {published} of {len(instants)} events: {words[2]}")
+        if words[0] != "BACKFILLED":
+            raise ContractBroken(f"unexpected answer {words[0]!r}")
+    return Backfilled(Outcome.PUBLISHED, key, owner, schedule.version, published)
+
+
+def _between(occurrences: Occurrences, start_ms: int, end_ms: int) -> Iterator[int]:
+    at_ms = occurrences.next_ms(start_ms - 1) if start_ms else occurrences.next_ms(0)
+    count = occurrences.count(max(0, start_ms - 1), min(end_ms, MAX_INSTANT_MS))
+    if count > MAX_BACKFILL:
+        raise InvalidSchedule(
+            "start", start_ms, f"want at most {MAX_BACKFILL:,} occurrences; these are {count:,}"
+        )
+    while at_ms is not None and at_ms <= end_ms:
+        yield at_ms
+        at_ms = occurrences.next_ms(at_ms)

@@ -1,0 +1,48 @@
+-- Publishes occurrences of the past of one schedule, marked `backfill`; its timing and counters stay.
+--
+-- KEYS meta    hash   – the partition
+-- KEYS req     string – the session's last request
+-- KEYS streams zset   – the names of the streams
+-- KEYS log     stream – the exceptions
+-- KEYS record  hash   – the schedule
+-- ARGV layout  text   – what the client believes
+-- ARGV schema  text   – what the client believes
+-- ARGV now_ms  ms     – the manual clock's time, else empty
+-- ARGV seq     number – this request's number in its session
+-- ARGV version number – of the schedule whose occurrences these are
+-- ARGV by      text   – who asks for it, or empty
+-- ARGV item*   ms     – the occurrences, oldest first
+--
+-- RETURN one line:
+--   BACKFILLED count         – so many of them are published; the others were too many bytes: ask again
+--   VERSION_MISMATCH version – the schedule is another now (0: gone); nothing was published
+--   BROKEN count reason      – the stream refuses, or the record cannot be read; what came before is published
+--
+-- An occurrence's event has the id …-b<at>, however often it is asked for.
+
+local id = string.sub(k_record, #PREFIX + 5)
+local fine, r = pcall(function() return read_record(redis.call('HGETALL', k_record)) end)
+if not fine then return remember({head_line .. '\nBROKEN 0 ' .. reason(r)}) end
+if not r or r.version ~= a_version then
+  return remember({head_line .. '\nVERSION_MISMATCH ' .. (r and r.version or '0')})
+end
+
+local tenant, key, owner = string.match(id, '^([^%z]*)%z([^%z]*)%z([^%z]*)$')
+local count, published = 0, 0
+local line
+redis.call('HSET', k_meta, 'fired_ms', int(now_ms)) -- a server out of memory refuses this: nothing is half done
+for a = first_item_arg, #ARGV do
+  if published > BYTES then break end
+  local at = ARGV[a]
+  local event_id = meta[5] .. '-' .. r.version .. '-b' .. at
+  local sent, why = pcall(emit, r.stream, event_id, r.type, tenant, key, owner, at, '0', r.version, '0', r.p, r.content,
+    r.c, 'backfill')
+  if not sent then
+    line = 'BROKEN ' .. count .. ' ' .. reason(why)
+    break
+  end
+  count = count + 1
+  published = published + #r.p + #(r.c or '') + 200
+end
+if count > 0 then log('backfilled', id, r.version, count .. ' from ' .. ARGV[first_item_arg], a_by) end
+return remember({head_line .. '\n' .. (line or 'BACKFILLED ' .. count)})

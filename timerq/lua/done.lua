@@ -1,0 +1,83 @@
+-- Counts an event of a tracked schedule as handled, and lets what waits for that go on.
+--
+-- KEYS meta    hash   – the partition
+-- KEYS req     string – the session's last request
+-- KEYS heads   zset   – the tenants by their earliest instant
+-- KEYS keys    zset   – every id
+-- KEYS held    zset   – ids that could not be fired
+-- KEYS wake    stream – for the sleeping dispatchers
+-- KEYS log     stream – the exceptions
+-- KEYS run     string – the id of the schedule that the event came from
+-- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
+-- ARGV layout  text   – what the client believes
+-- ARGV schema  text   – what the client believes
+-- ARGV now_ms  ms     – the manual clock's time, else empty
+-- ARGV seq     number – this request's number in its session
+-- ARGV tenant  text
+-- ARGV event   text   – its id
+-- ARGV error   text   – why its handling failed, or empty
+--
+-- RETURN one line; behind the text, the schedule's id where there is one:
+--   DONE version at
+--   PAUSED version at – it failed as many times in a row as pause it
+--   NOT_PENDING       – no such event is being waited for: unknown, said before, timed out, or its schedule has gone
+--
+-- Handling is said once: the key `run` goes with it.
+
+local id = redis.call('GET', k_run)
+local record = id and PREFIX .. 'sch:' .. id
+if id and string.match(id, '^[^%z]*') ~= a_tenant then id = nil end -- another tenant's, of which this one knows nothing
+if not id then return remember({head_line .. '\nNOT_PENDING'}) end
+local r = read_record(redis.call('HGETALL', record))
+redis.call('HSET', k_meta, 'done_ms', int(now_ms)) -- a server out of memory refuses this: nothing is half done
+redis.call('DEL', k_run)
+if not r then return remember({head_line .. '\nNOT_PENDING'}) end
+
+local policy = read_policy(r.o)
+local due = PREFIX .. 'due:' .. a_tenant
+local before = earliest()
+local word = 'DONE'
+local at = r.at
+local runs, waits = string.match(r.u or '', '^(%S+) %d+( ?w?)$')
+runs = runs == a_event
+
+local function arm(new_at)
+  at = int(new_at)
+  redis.call('HSET', record, 's', state_text(r.state, r.version, at, r.following, r.n))
+  if r.state ~= 'p' then redis.call('ZADD', due, at, id) end
+end
+
+if runs then
+  redis.call('HDEL', record, 'u')
+  if policy and policy.delay and policy.group then
+    local next_at = now_ms + tonumber(r.every)
+    local ending = tonumber(string.match(r.w or '', '^%d+'))
+    if ending and next_at > ending then
+      forget(id, due)
+      log('ended', id, r.version)
+      settle(a_tenant, due)
+      return remember({head_line .. '\nDONE ' .. r.version .. ' ' .. int(next_at), id})
+    end
+    arm(next_at)
+  elseif waits == ' w' and r.state == 'a' then
+    redis.call('ZADD', due, r.at, id)
+  end
+end
+if a_error == '' then
+  redis.call('HDEL', record, 'q')
+else
+  local failures = redis.call('HINCRBY', record, 'q', 1)
+  log('failed', id, r.version, string.sub(a_error, 1, 200))
+  if policy and policy.pause_after > 0 and failures >= policy.pause_after and r.state ~= 'p' then
+    word = 'PAUSED'
+    local note = failures .. ' failures in a row: ' .. string.sub(a_error, 1, 200)
+    redis.call('HSET', record, 's', state_text('p', r.version, at, r.following, r.n), 'z', 'timerq\0' .. note)
+    redis.call('HDEL', record, 'e')
+    redis.call('ZREM', k_held, id)
+    redis.call('ZREM', due, id)
+    log('paused', id, r.version, note, 'timerq')
+  end
+end
+settle(a_tenant, due)
+wake_if_earlier(before)
+return remember({head_line .. '\n' .. word .. ' ' .. r.version .. ' ' .. at, id})
