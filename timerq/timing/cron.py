@@ -131,7 +131,7 @@ def _parse(text: str) -> CronFields:
                 f"want {misfit.want} in the {kind.name} field (position {position}){why}"
             ) from None
     second, minute, hour, day, month, weekday = parts
-    if day.restricts and not weekday.restricts and not _comes(day, month.bits):
+    if not weekday.restricts and not _comes(day, month.bits):
         _refuse_never(day, _position(text, count - 3))
     return CronFields(
         text,

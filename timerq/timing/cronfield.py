@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from string import ascii_lowercase, ascii_uppercase
 from typing import NamedTuple
 
 
@@ -74,7 +75,7 @@ def read_field(kind: Kind, token: str) -> Part:
 
     Raises `Misfit`. Most expressions share their fields with others, so a new one is mostly looked up here.
     """
-    whole = "*" if token == "?" and kind in (_DAY, _WEEKDAY) else token.upper() if token.isascii() else token
+    whole = "*" if token == "?" and kind in (_DAY, _WEEKDAY) else token.translate(_UPPER)
     if kind is _DAY and whole[-1] == "W" and (nearest := _NEAREST.fullmatch(whole)):
         if whole == "LW":
             return Part(0, last_weekday=True)
@@ -98,6 +99,8 @@ def read_field(kind: Kind, token: str) -> Part:
     return Part(bits, restricts, whole[0] == "*", last_day, nth=frozenset(nth))
 
 
+# Not str.upper(): other scripts have letters whose upper case is an ASCII one.
+_UPPER = str.maketrans(ascii_lowercase, ascii_uppercase)
 _NEAREST = re.compile(r"(?:L|([0-9]+))W")
 _NTH = re.compile(r"([0-9]+|[A-Z]{3})(?:L|#([1-5]))")
 
