@@ -40,7 +40,7 @@ def story(history: History) -> tuple[list[Line], int]:
     """
     entries, schedule = history.entries, history.schedule
     fires = () if schedule is None else schedule.fires
-    told = {(fire.fired_ms, fire.missed) for fire in fires}
+    told = {(fire.fired_ms, fire.missed) for fire in fires if fire.missed}
     seen = {entry.version for entry in entries if entry.what == "replaced"}
     lines: list[Line] = []
     places: list[int] = []  # of each line, in epoch ms; they never go back

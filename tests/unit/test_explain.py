@@ -1,0 +1,426 @@
+"""A history in plain sentences."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timerq.commands.history import History, LogEntry
+from timerq.explain import sentences, utc
+from timerq.model import Event, Fire, Policy, Rule, Schedule, State, Timing
+
+T = 1_767_258_000_000  # 2026-01-01 09:00:00Z
+V = T * 1000
+MINUTE = 60_000
+
+EVERY = Timing("every", every_ms=MINUTE)
+CRON = Timing("cron", rule=Rule(("0 9 * * MON-FRI",), "Europe/Paris"))
+
+
+def stored(timing: Timing = EVERY, **more: Any) -> Schedule:
+    """One that was set at T, and is due in a minute."""
+    given: dict[str, Any] = {"at_ms": T + MINUTE, "version": V, "state": State.ARMED, **more}
+    return Schedule("k", Event("tick"), timing, **given)
+
+
+def log(after_ms: int, what: str, note: str = "", by: str | None = None, version: int = V) -> LogEntry:
+    return LogEntry(T + after_ms, what, version, note, by)
+
+
+def of(schedule: Schedule | None, *entries: LogEntry, **more: Any) -> History:
+    return History("k", None, schedule, entries, **{"since_ms": T, "asked_ms": T, "dispatchers": 1, **more})
+
+
+def happened(*entries: LogEntry, schedule: Schedule | None = None, **more: Any) -> list[str]:
+    """The sentences about what happened."""
+    said = sentences(of(schedule or stored(), *entries, **more))
+    return [sentence for sentence in said if sentence[:2] == "20"]
+
+
+def comes(schedule: Schedule, *entries: LogEntry, **more: Any) -> list[str]:
+    """The sentences about what is to come."""
+    said = sentences(of(schedule, *entries, **more))
+    last = max(i for i, sentence in enumerate(said) if sentence[:2] == "20")
+    return said[last + 1 :]
+
+
+# ------------------------------------------------------------------------------------------------ the whole
+
+
+def test_the_story_of_a_recurring_schedule() -> None:
+    old = V - 5_000_000
+    schedule = stored(
+        replace(CRON, limit=10),
+        by="ann",
+        fired_total=3,
+        missed_total=2,
+        at_ms=T + 3 * MINUTE,
+        fires=(Fire(T + 1000, T + 1000), Fire(T + 2000, T + 4500, 2)),
+    )
+    found = of(
+        schedule,
+        log(0, "replaced", str(old), "ann"),
+        log(1500, "paused", "deploy", "bob"),
+        log(4000, "resumed", "", "bob"),
+        log(4500, "missed", "2"),
+        asked_ms=T + MINUTE,
+    )
+    assert sentences(found) == [
+        "It publishes tick on stream events, by cron 0 9 * * MON-FRI in Europe/Paris, 10 times at the most.",
+        f"2026-01-01 08:59:55Z: set, as version {old}.",
+        f"2026-01-01 09:00:00Z: replaced by ann: version {V} took the place of version {old}, which fires no more.",
+        "2026-01-01 09:00:01Z: fired on time.",
+        "2026-01-01 09:00:01.500Z: paused by bob (deploy).",
+        "2026-01-01 09:00:04Z: resumed by bob.",
+        "2026-01-01 09:00:04.500Z: fired, 2s late; the event stands for 2 later occurrences too.",
+        "Over all its versions: 3 times fired, 2 missed and folded into later events.",
+        "Next: it fires at 2026-01-01 09:03:00Z, in 2m.",
+        "It ends when it has fired 7 more times.",
+    ]
+
+
+def test_a_one_shot_that_waits() -> None:
+    assert sentences(of(stored(Timing("once", at_ms=T + MINUTE), by="ann"), since_ms=None)) == [
+        "It publishes tick on stream events, once.",
+        f"2026-01-01 09:00:00Z: set by ann, as version {V}.",
+        "Next: it fires at 2026-01-01 09:01:00Z, in 1m.",
+    ]
+
+
+def test_instants_are_written_as_one_wants() -> None:
+    said = sentences(of(stored()), T + 1, when=lambda ms: f"<{ms - T}>")
+    assert said[1:] == [
+        f"<0>: set, as version {V}.",
+        "Over all its versions: 0 times fired.",
+        "Next: it fires at <60000>, in 59s.",
+    ]
+    assert utc(T) == "2026-01-01 09:00:00Z"
+    assert utc(T + 5) == "2026-01-01 09:00:00.005Z"
+
+
+# ------------------------------------------------------------------------------------------------ what it is
+
+
+@pytest.mark.parametrize(
+    ("timing", "text"),
+    [
+        (EVERY, "every 1m"),
+        (Timing("every", every_ms=MINUTE, policy=Policy(fixed_delay=True)), "every 1m after the last one"),
+        (Timing("every", every_ms=1, rule=Rule(jitter_ms=90_000)), "every 1ms, each put off by up to 1m30s"),
+        (
+            Timing("cron", rule=Rule(("0 9 * * *", "30 12 * * *"), exclude=("2026-12-25", "* * * * SUN"))),
+            "by cron 0 9 * * * and 30 12 * * * in UTC, but not on 2026-12-25 or * * * * SUN",
+        ),
+        (Timing("cron"), "by a calendar"),
+        (Timing("every", every_ms=1000, until_ms=T), "every 1s, until 2026-01-01 09:00:00Z"),
+    ],
+)
+def test_what_it_is(timing: Timing, text: str) -> None:
+    assert sentences(of(stored(timing)))[0] == f"It publishes tick on stream events, {text}."
+
+
+def test_the_set_that_declares_it_is_named() -> None:
+    said = sentences(of(stored(label="prod")))
+    assert said[0] == "It publishes tick on stream events, every 1m, as the set prod declares it."
+
+
+# ------------------------------------------------------------------------------------------------ each word
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        (log(1000, "cancelled", by="ann"), f"cancelled by ann: version {V} fires no more."),
+        (log(1000, "paused"), "paused."),
+        (log(1000, "paused", "3 failures in a row: boom", "timerq"), "paused by timerq (3 failures in a row: boom)."),
+        (log(1000, "resumed", "from now", "ann"), "resumed by ann (from now)."),
+        (
+            log(1000, "triggered", "0-1-t2", "ann"),
+            "triggered by ann: published at once as event 0-1-t2, outside its timing.",
+        ),
+        (log(1000, "triggered"), "triggered: published at once, outside its timing."),
+        (
+            log(1000, "backfilled", f"12 from {T}", "ann"),
+            "backfilled by ann: 12 occurrences of the past published, from that of 2026-01-01 09:00:00Z on.",
+        ),
+        (log(1000, "skipped", "1 0-1-7 is not done"), "1 occurrence left out: 0-1-7 is not done."),
+        (log(1000, "skipped", "1200 too late"), "1,200 occurrences left out: too late."),
+        (log(1000, "queued", "0-1-7"), "an occurrence waits for the event before it to be done (0-1-7)."),
+        (log(1000, "missed", "3"), "3 occurrences missed, for which one late event stands."),
+        (log(1000, "timed_out", "0-1-7"), "the event before was not done in time and is waited for no more (0-1-7)."),
+        (log(1000, "failed", "boom."), "the handling of an event failed: boom."),
+        (log(1000, "held", "no such zone"), "could not be fired, and is tried again: no such zone."),
+        (log(1000, "ended"), "ended: no occurrence was left."),
+        (log(1000, "dropped", "its owner is gone"), "dropped: its owner is gone."),
+        (log(1000, "orphan", "due without a record", version=0), "removed: due without a record."),
+        (log(1000, "replaced", "0"), f"replaced: version {V} took the place of one that could not be read."),
+        (log(1000, "moved", "to Mars", "ann"), "moved by ann (to Mars)."),
+        (log(1000, "", version=0), "something."),
+    ],
+)  # fmt: skip
+def test_a_word_of_the_log(entry: LogEntry, text: str) -> None:
+    assert happened(entry)[-1] == f"2026-01-01 09:00:01Z: {text}"
+
+
+def test_runs_of_one_thing_are_told_once() -> None:
+    entries = [log(i * 1000, "held", "no such zone") for i in range(1, 31)]
+    entries += [log(40_000 + i, "skipped", "2 0-1-1 is not done") for i in range(0, 3000, 1000)]
+    entries += [log(50_000, "skipped", "1 0-1-2 is not done")]
+    assert happened(*entries)[1:] == [
+        "2026-01-01 09:00:01Z to 2026-01-01 09:00:30Z: could not be fired, and is tried again, 30 times: no such zone.",
+        "2026-01-01 09:00:40Z to 2026-01-01 09:00:42Z: 6 occurrences left out, 3 times: 0-1-1 is not done.",
+        "2026-01-01 09:00:50Z: 1 occurrence left out: 0-1-2 is not done.",
+    ]
+
+
+def test_a_debounce_that_was_pushed_often_is_told_once() -> None:
+    versions = [V + i * 1_000_000 for i in range(6)]
+    entries = [log(i * 1000, "replaced", str(versions[i - 1]), version=versions[i]) for i in range(1, 6)]
+    schedule = stored(Timing("once", at_ms=T + MINUTE), version=versions[5])
+    assert happened(*entries, schedule=schedule) == [
+        f"2026-01-01 09:00:00Z: set, as version {V}.",
+        f"2026-01-01 09:00:01Z to 2026-01-01 09:00:05Z: replaced, 5 times, at last by version {versions[5]}.",
+    ]
+
+
+def test_a_late_fire_and_its_entry_are_one_thing_but_others_are_not() -> None:
+    schedule = stored(fires=(Fire(T, T + 5000, 4),))
+    assert happened(log(5000, "missed", "4"), log(9000, "missed", "4"), schedule=schedule)[1:] == [
+        "2026-01-01 09:00:05Z: fired, 5s late; the event stands for 4 later occurrences too.",
+        "2026-01-01 09:00:09Z: 4 occurrences missed, for which one late event stands.",
+    ]
+
+
+def test_only_the_last_are_told_where_one_wants_so() -> None:
+    entries = [log(i, "paused" if i % 2 else "resumed") for i in range(20)]
+    said = sentences(of(stored(), *entries), last=3)
+    assert said[1:5] == [
+        "18 earlier entries are left out here.",
+        "2026-01-01 09:00:00.017Z: paused.",
+        "2026-01-01 09:00:00.018Z: resumed.",
+        "2026-01-01 09:00:00.019Z: paused.",
+    ]
+    assert "1 earlier entry is left out here." in sentences(of(stored(), *entries), last=20)
+    assert sentences(of(stored(), *entries), last=0)[2].startswith("Over all")
+    assert len(sentences(of(stored(), *entries), last=21)) == len(sentences(of(stored(), *entries)))
+
+
+# ------------------------------------------------------------------------------------------------ what the log omits
+
+
+def test_each_version_was_set_even_where_no_entry_says_so() -> None:
+    first, second, third = V, V + 1_000_000, V + 2_000_000
+    said = happened(
+        log(500, "cancelled", version=first),
+        log(1500, "paused", version=second),
+        log(2500, "replaced", str(second), version=third),
+        schedule=stored(version=third, by="ann"),
+    )
+    assert said == [
+        f"2026-01-01 09:00:00Z: set, as version {first}.",
+        f"2026-01-01 09:00:00.500Z: cancelled: version {first} fires no more.",
+        f"2026-01-01 09:00:01Z: set, as version {second}.",
+        "2026-01-01 09:00:01.500Z: paused.",
+        f"2026-01-01 09:00:02.500Z: replaced: version {third} took the place of version {second}, which fires no more.",
+    ]
+
+
+def test_a_version_that_left_without_an_entry_has_fired() -> None:
+    second = V + 9_000_000
+    said = happened(
+        log(500, "resumed"), log(9500, "paused", version=second), schedule=stored(version=second, by="ann")
+    )
+    assert said[2] == (
+        f"2026-01-01 09:00:09Z: set by ann, as version {second}; version {V} had gone without an entry: "
+        "a one-shot that fires or is consumed leaves nothing but its event, for as long as the stream keeps that."
+    )
+
+
+@pytest.mark.parametrize("way_out", ["cancelled", "ended", "dropped", "orphan"])
+def test_all_in_one_millisecond_is_told_in_the_order_of_the_log(way_out: str) -> None:
+    second = V + 1
+    said = happened(log(0, way_out), log(0, "paused", version=second), schedule=stored(version=second))
+    assert [sentence.split(": ")[1].split(",")[0].rstrip(".") for sentence in said] == [
+        "set", {"orphan": "removed"}.get(way_out, way_out), "set", "paused",
+    ]  # fmt: skip
+    assert "gone" not in " ".join(said)
+
+
+def test_the_order_of_the_log_holds_also_where_its_clock_went_back() -> None:
+    said = happened(log(9000, "paused"), log(-9000, "resumed"), log(-8000, "paused"))
+    assert said == [
+        f"2026-01-01 09:00:00Z: set, as version {V}.",
+        "2026-01-01 09:00:09Z: paused.",
+        "2026-01-01 08:59:51Z: resumed.",
+        "2026-01-01 08:59:52Z: paused.",
+    ]
+
+
+def test_where_the_memory_begins_is_said_only_where_something_is_gone() -> None:
+    memory = (
+        "The log's memory begins at 2026-01-01 09:00:00Z: what happened before that is not known, but for what the "
+        "schedule itself carries."
+    )
+    assert sentences(of(stored(), whole=False))[1] == memory
+    assert memory not in sentences(of(stored()))
+
+
+@pytest.mark.parametrize(
+    ("entries", "more", "texts"),
+    [
+        ((), {}, ["the log, which has forgotten nothing, has no entry", "never set, or it has fired"]),
+        ((), {"since_ms": None, "asked_ms": None}, ["has no entry", "leaves nothing but its event"]),
+        ((), {"whole": False}, ["memory begins at 2026-01-01 09:00:00Z", "or it went before that"]),
+        ((log(5, "cancelled"),), {}, ["cancelled", "If it was set again since, it has fired"]),
+        ((log(5, "ended"),), {}, ["ended", "If it was set again since"]),
+        ((log(5, "replaced", str(V - 5)),), {}, [f"Version {V} went without an entry"]),
+        ((log(5, "triggered", "0-1-t2"),), {}, [f"Version {V} went without an entry", "or is consumed"]),
+        ((), {"unreadable": "unreadable record of 'k'."}, ["cannot be read: unreadable record of 'k'."]),
+    ],
+)
+def test_what_nothing_means(entries: tuple[LogEntry, ...], more: dict[str, Any], texts: list[str]) -> None:
+    said = " ".join(sentences(of(None, *entries, **more)))
+    for text in texts:
+        assert text in said
+
+
+# ------------------------------------------------------------------------------------------------ what is to come
+
+
+def test_one_that_is_overdue() -> None:
+    schedule = stored(at_ms=T - 90_000)
+    assert comes(schedule)[1:] == [
+        "Next: it has been due since 2026-01-01 08:58:30Z, for 1m 30s, and fires as soon as a dispatcher looks."
+    ]
+    assert comes(schedule, dispatchers=0)[-1] == "No dispatcher lives: nothing fires until one does."
+    assert comes(stored(), dispatchers=0)[-1] == "No dispatcher lives: nothing fires until one does."
+    assert "No dispatcher" not in " ".join(comes(schedule, dispatchers=None))
+
+
+def test_one_that_is_held() -> None:
+    schedule = stored(state=State.HELD, held="stream events: WRONGTYPE")
+    assert comes(schedule)[1:] == [
+        "Next: its occurrence of 2026-01-01 09:01:00Z could not be fired: stream events: WRONGTYPE. It is tried again, "
+        "every 32s at the least."
+    ]
+
+
+def test_one_that_is_claimed() -> None:
+    (said,) = comes(stored(CRON, state=State.CLAIMED))[1:]
+    assert "a dispatcher is finding out what was missed" in said
+    assert said.endswith("after 5s.")
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        (None, "those that were missed become one late event."),
+        (Policy(misfire="skip", grace_ms=10_000), "are left out where they are more than 10s late."),
+        (Policy(misfire="catch_up", max_catch_up=7), "are published each, the last 7 at the most."),
+    ],
+)
+def test_one_that_is_paused(policy: Policy | None, text: str) -> None:
+    schedule = stored(
+        replace(CRON, policy=policy), state=State.PAUSED, paused_by="bob", paused_note="deploy", at_ms=T - 5
+    )
+    said = comes(schedule, log(0, "paused", "deploy", "bob"))[1:]
+    assert said[0] == (
+        "Next: nothing, until it is resumed. It is paused since 2026-01-01 09:00:00Z by bob (deploy)."
+    )
+    assert said[1].startswith("Its occurrences have been due since 2026-01-01 08:59:59.995Z: resumed,")
+    assert said[1].endswith(text)
+
+
+def test_one_that_is_paused_and_not_yet_due() -> None:
+    said = comes(stored(state=State.PAUSED), log(0, "paused"), log(5, "resumed"))[1:]
+    assert said == [
+        "Next: nothing, until it is resumed. It is paused.",
+        "Its next occurrence is due at 2026-01-01 09:01:00Z, in 1m.",
+    ]
+    once = stored(Timing("once", at_ms=T - 1000), at_ms=T - 1000, state=State.PAUSED)
+    assert comes(once)[-1] == "It was due at 2026-01-01 08:59:59Z: resumed, it fires at once."
+
+
+def test_what_its_handlers_have_made_of_it() -> None:
+    policy = Policy(overlap="skip", running_timeout_ms=90_000, pause_after=5)
+    schedule = stored(
+        replace(EVERY, policy=policy), running="0-1-7", failures=2, fired_total=1, skipped_total=4
+    )
+    assert comes(schedule) == [
+        "Over all its versions: 1 time fired, 4 left out.",
+        "Event 0-1-7 was not reported as done: until it is, or 1m 30s old, occurrences are left out.",
+        "2 of its events failed in a row; 5 in a row pause it.",
+        "Next: it fires at 2026-01-01 09:01:00Z, in 1m.",
+    ]
+    assert "Its last event failed." in comes(stored(failures=1))
+    assert "Event 0-1-7 was not reported as done." in comes(stored(running="0-1-7"))
+
+
+def test_one_that_waits_for_the_event_before() -> None:
+    schedule = stored(replace(EVERY, policy=Policy(overlap="queue")), running="0-1-7", at_ms=T - 1000)
+    assert comes(schedule)[1:] == [
+        "Event 0-1-7 was not reported as done: until it is, or 1h old, the next occurrence waits.",
+        "Next: its occurrence of 2026-01-01 08:59:59Z fires as soon as that event is done.",
+    ]
+
+
+def test_one_that_counts_from_when_it_was_handled() -> None:
+    policy = Policy(fixed_delay=True, ack_group="workers")
+    schedule = stored(replace(EVERY, policy=policy), running="0-1-7", at_ms=T + 61 * MINUTE)
+    assert comes(schedule)[-1] == (
+        "Next: it fires 1m after that event is done, at 2026-01-01 10:01:00Z at the latest."
+    )
+
+
+# ------------------------------------------------------------------------------------------------ anything
+
+
+WORDS = [
+    *("replaced", "cancelled", "paused", "resumed", "triggered", "backfilled", "skipped", "queued", "missed"),
+    *("timed_out", "failed", "held", "ended", "dropped", "orphan", "odd"),
+]
+ENTRIES = st.builds(
+    LogEntry,
+    st.integers(0, 253_402_300_799_999),
+    st.sampled_from(WORDS),
+    st.integers(0, 10**16),
+    st.one_of(st.text(max_size=20), st.integers(0, 10**17).map(str), st.just("5 from 9999999999999")),
+    st.one_of(st.none(), st.text(max_size=5)),
+)
+SCHEDULES = st.one_of(
+    st.none(),
+    st.builds(
+        stored,
+        st.sampled_from([EVERY, CRON, Timing("once", at_ms=T)]),
+        at_ms=st.integers(0, 253_402_300_799_999),
+        version=st.integers(1, 2**53),
+        state=st.sampled_from(State),
+        fires=st.lists(st.builds(Fire, st.integers(0, T), st.integers(0, T)), max_size=3).map(tuple),
+    ),
+)
+
+
+@given(SCHEDULES, st.lists(ENTRIES, max_size=12), st.booleans())
+def test_whatever_the_log_holds_can_be_told(
+    schedule: Schedule | None, entries: list[LogEntry], whole: bool
+) -> None:
+    said = sentences(of(schedule, *entries, whole=whole))
+    assert all(sentence.endswith(".") for sentence in said)
+    assert len(sentences(of(schedule, *entries, whole=whole), last=0)) <= len(said) + 1
+
+
+@given(
+    SCHEDULES,
+    st.lists(ENTRIES.filter(lambda entry: entry.what not in ("replaced", "backfilled")), max_size=12),
+)
+def test_every_entry_is_told_in_the_order_of_the_log(
+    schedule: Schedule | None, entries: list[LogEntry]
+) -> None:
+    entries = [replace(entry, note=f"<{i}>", by=None) for i, entry in enumerate(entries)]
+    said = " ".join(sentences(of(schedule, *entries)))
+    assert re.findall(r"<(\d+)>", said) == [str(i) for i in range(len(entries))]
