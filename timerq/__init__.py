@@ -8,12 +8,19 @@ Redis Stream, where any program can read it as an event.
     queue = TimerQueue.connect("redis://localhost:6379/0", namespace="prod", tenant="acme")
 
     queue.upsert("reminder:order-42", Event("order.reminder", {"order_id": 42}), delay="30m")
+    queue.upsert("digest", Event("digest.due"), cron="0 9 * * MON-FRI", timezone="Europe/Paris")
     queue.upsert("heartbeat", Event("tick"), every="5s")
     queue.cancel("reminder:order-42")
     for schedule in queue.list(prefix="reminder:"):
         print(schedule.key, schedule.at)
 
 A producer needs no more. Dispatchers (``timerq worker``) do the firing, as many as you like.
+
+A clock change skips times and repeats others; what a schedule makes of it is its own choice (``dst_gap=``,
+``dst_overlap=``), as is what becomes of occurrences that nobody was there to fire (``misfire=``) and of one that is due
+while the event before it is still being handled (``overlap=``). When it will be due can be seen before it is saved:
+
+    timerq.preview(cron="30 2 * * *", timezone="Europe/Paris", dst_gap="skip", after="2026-03-27T12:00:00Z", n=3)
 
 The walk of one schedule, for who wants to know how: `TimerQueue.upsert` (client.py) asks `commands.upsert` what to send
 and sends it (link.py) to ``lua/upsert.lua``, which stores it. A `Dispatcher` (dispatcher/) sleeps until it is due and
@@ -33,6 +40,7 @@ from timerq.errors import (
     TimerqError,
 )
 from timerq.model import Change, Event, Outcome, Page, Schedule, State, Stats, Swept, Timing
+from timerq.preview import preview
 from timerq.timing import resolve_due, resolve_duration
 
 __version__ = "0.1.0"
@@ -59,6 +67,7 @@ __all__ = [
     "TimerqError",
     "Timing",
     "Upsert",
+    "preview",
     "resolve_due",
     "resolve_duration",
 ]

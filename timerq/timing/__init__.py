@@ -12,7 +12,15 @@ planning    what becomes of an occurrence, and what comes after it
 from timerq.timing.definition import is_asked
 from timerq.timing.durations import MAX_DURATION_MS, Duration, resolve_duration
 from timerq.timing.instants import MAX_INSTANT_MS, Instant, resolve_instant
-from timerq.timing.planning import Plan, Planner, first_instants, interval_after, occurrences_of, plan
+from timerq.timing.planning import (
+    Plan,
+    Planner,
+    first_instants,
+    interval_after,
+    occurrences_from,
+    occurrences_of,
+    plan,
+)
 from timerq.timing.recurring import Exclusion, Words
 from timerq.timing.resolve import MAX_LIMIT, NO_WORDS, resolve_due, resolve_timing, resolve_wait
 
@@ -30,6 +38,7 @@ __all__ = [
     "first_instants",
     "interval_after",
     "is_asked",
+    "occurrences_from",
     "occurrences_of",
     "plan",
     "resolve_due",

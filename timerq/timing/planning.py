@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -41,23 +40,23 @@ class Plan(NamedTuple):
 class Planner(Protocol):
     """Plans a recurring schedule whose instants the scripts cannot compute.
 
-    Given the schedule's ``id``, its stored ``definition`` (the record's fields ``x`` and ``w``), the occurrence at
-    ``at_ms`` and the time ``now_ms`` (both epoch ms), it says what becomes of it. Pure: same input, same plan. Raises
+    Given the schedule's ``id``, its stored ``definition`` and ``window`` (the record's fields x and w), the occurrence
+    at ``at_ms`` and the time ``now_ms`` (both epoch ms), it says what becomes of it. Pure: same input, same plan. Raises
     where the definition cannot be read; the schedule is then held.
     """
 
-    def __call__(self, id: bytes, definition: Mapping[str, str], at_ms: int, now_ms: int, /) -> Plan:
+    def __call__(self, id: bytes, definition: str, window: str, at_ms: int, now_ms: int, /) -> Plan:
         """What becomes of the occurrence at ``at_ms``, and what to arm after it."""
         ...
 
 
-def plan(id: bytes, definition: Mapping[str, str], at_ms: int, now_ms: int, /) -> Plan:
+def plan(id: bytes, definition: str, window: str, at_ms: int, now_ms: int, /) -> Plan:
     """The `Planner` of timerq's own calendars and grids.
 
     Raises `InvalidSchedule` for an expression or a zone that is not known here (any more), `ContractBroken` for a text
     that is no definition.
     """
-    timing = _timing(definition["x"], definition.get("w", ""))
+    timing = _timing(definition, window)
     return plan_timing(occurrences_of(timing, id, at_ms), timing.policy or _USUAL, at_ms, now_ms)
 
 
@@ -66,15 +65,7 @@ def first_instants(timing: Timing, id: bytes, now_ms: int) -> tuple[int, int]:
 
     Raises `InvalidSchedule` where there is none, and for a jitter that is as long as the calendar's period.
     """
-    occurrences = occurrences_of(timing, id, _base(timing, now_ms))
-    if timing.rule is not None and timing.rule.jitter_ms:
-        shortest_ms = occurrences.shortest_gap_ms(now_ms)
-        if shortest_ms is not None and timing.rule.jitter_ms >= shortest_ms:
-            raise InvalidSchedule(
-                "jitter",
-                timing.rule.jitter_ms,
-                f"want a jitter shorter than the shortest period ({shortest_ms} ms)",
-            )
+    occurrences = occurrences_from(timing, id, now_ms)
     first_ms = occurrences.first_ms(now_ms)
     if first_ms is None:
         if timing.until_ms is not None:
@@ -87,6 +78,23 @@ def first_instants(timing: Timing, id: bytes, now_ms: int) -> tuple[int, int]:
             "cron", timing.rule and timing.rule.cron, "want one that fires before the year 10000"
         )
     return first_ms, occurrences.next_ms(first_ms) or 0
+
+
+def occurrences_from(timing: Timing, id: bytes, now_ms: int) -> Occurrences:
+    """The occurrences of a recurring timing of the schedule ``id`` that is made at ``now_ms`` (epoch ms).
+
+    Raises `InvalidSchedule` for a jitter that is as long as the calendar's period.
+    """
+    occurrences = occurrences_of(timing, id, _base(timing, now_ms))
+    if timing.rule is not None and timing.rule.jitter_ms:
+        shortest_ms = occurrences.shortest_gap_ms(now_ms)
+        if shortest_ms is not None and timing.rule.jitter_ms >= shortest_ms:
+            raise InvalidSchedule(
+                "jitter",
+                timing.rule.jitter_ms,
+                f"want a jitter shorter than the shortest period ({shortest_ms} ms)",
+            )
+    return occurrences
 
 
 def _base(timing: Timing, now_ms: int) -> int:
