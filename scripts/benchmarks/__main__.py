@@ -13,7 +13,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from scripts.benchmarks import firing, standing, writing
+from scripts.benchmarks import calendars, firing, standing, writing
 from scripts.benchmarks.rig import Rig
 from scripts.benchmarks.table import Row, render
 from tests.support.servers import Server, choose
@@ -25,6 +25,8 @@ FIGURES: dict[str, tuple[str, Callable[[Rig], list[Row]]]] = {
     "drain": ("a backlog through one dispatcher", firing.drain),
     "scripts": ("how long one script holds Redis", firing.scripts),
     "lag": ("from due to a reader, quiet and under load", firing.lag),
+    "cron": ("the next instant of an expression", calendars.next_instants),
+    "calendars": ("calendars through one dispatcher", calendars.drain),
     "idle": ("what 100,000 pending schedules cost", standing.idle),
     "memory": ("bytes a schedule", standing.memory),
     "list": ("a page of a million keys", standing.listing),

@@ -18,7 +18,6 @@ from timerq.commands.command import (
     command,
     read_lines,
 )
-from timerq.commands.record import take
 from timerq.lua import Word
 from timerq.timing import Planner, plan
 
@@ -31,9 +30,9 @@ HEARTBEAT_TTL_MS = 6000
 """A dispatcher that was not heard for longer is taken for dead."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Handover:
-    """A schedule whose calendar must be asked; ``definition`` has what tells the calendar (fields ``d``, ``x``, ``w``).
+    """A schedule whose calendar must be asked: ``definition`` and ``window`` are its record's fields x and w.
 
     ``word`` is ``refill`` (it is armed at ``at_ms``: the instant after that is wanted) or ``claimed`` (it is due at
     ``at_ms`` and not yet published: what becomes of it and of what was missed since, and what follows).
@@ -41,10 +40,11 @@ class Handover:
 
     word: Literal["refill", "claimed"]
     id: bytes
-    version: int
-    n: int
+    version: str
+    n: str
     at_ms: int
-    definition: dict[str, str]
+    definition: str
+    window: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Fired:
     handovers: list[Handover]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Advance:
     """What a calendar said of a handover; ``hold`` is why it cannot be asked.
 
@@ -94,15 +94,14 @@ def read_fired(reply: Reply) -> Fired:
     handovers = []
     for line in lines[1:]:
         word, version, n, at = line.split(" ")
-        id = next(rest)
-        flat = take(next(rest).decode(), rest)
         # what is stored may be no text: its calendar then refuses it, and the others of this reply are not lost with it
-        definition = {
-            name.decode(): value.decode(errors="replace")
-            for name, value in zip(flat[::2], flat[1::2], strict=True)
-        }
+        id, definition, window = (
+            next(rest),
+            next(rest).decode(errors="replace"),
+            next(rest).decode(errors="replace"),
+        )
         kind: Literal["refill", "claimed"] = "refill" if word == "REFILL" else "claimed"
-        handovers.append(Handover(kind, id, int(version), int(n), int(at), definition))
+        handovers.append(Handover(kind, id, version, n, int(at), definition, window))
     return Fired(
         now_us, int(published), int(held), int(dropped), None if wait_us == "-" else int(wait_us), handovers
     )
@@ -111,7 +110,7 @@ def read_fired(reply: Reply) -> Fired:
 def ask(planner: Planner, handover: Handover, now_ms: int) -> Advance:
     """What the planner says of a handover at ``now_ms`` (epoch ms), as a step for advance.lua."""
     try:
-        plan = planner(handover.id, handover.definition, handover.at_ms, now_ms)
+        plan = planner(handover.id, handover.definition, handover.window, handover.at_ms, now_ms)
     except Exception as error:  # a calendar that cannot be read must not stop the others
         reason = f"{type(error).__name__}: {error}"
         logger.error("schedule %r is held: %s", handover.id, reason)
@@ -145,17 +144,14 @@ def advance(namespace: Namespace, partition: int, steps: Sequence[Advance]) -> C
     item_args: list[Word] = []
     for step in steps:
         given = step.handover
-        word = given.word if step.hold is None else "hold"
+        if step.hold is None:
+            word, reason = given.word, b""
+        else:
+            word, reason = "hold", step.hold[:200].encode("utf-8", "replace")  # type: ignore[assignment]
         item_args += (
-            word,
-            *map(
-                str,
-                (
-                    *(given.version, given.n, given.at_ms),
-                    *(step.at_ms, step.following_ms, step.missed, step.skipped),
-                ),
-            ),
-            (step.hold or "")[:200].encode("utf-8", "replace"),
+            *(word, given.version, given.n, str(given.at_ms)),
+            *(str(step.at_ms), str(step.following_ms), str(step.missed), str(step.skipped)),
+            reason,
         )
     return command(
         "advance",

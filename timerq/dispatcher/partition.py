@@ -6,9 +6,12 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
 
 from timerq.commands.command import MAX_ITEMS, Command, Namespace
-from timerq.commands.dispatch import Fired, advance, ask, fire
+from timerq.commands.dispatch import Advance, Fired, Handover, advance, ask, fire
 from timerq.dispatcher.decide import Clocks, Watch, adapt_batch, backoff_s
 from timerq.dispatcher.health import Health
 from timerq.errors import TimerqError
@@ -59,6 +62,8 @@ class PartitionLoop(threading.Thread):
         self._planned_us: int | None = None
         self._asked = (self._batch, 0)
         self._command = fire(namespace, partition, batch=self._batch)
+        self._handed: list[tuple[Handover, int]] = []  # calendars to ask, and as of when
+        self._said: list[Advance] = []  # what they said, to tell the scripts
         self.fired_total = 0
 
     def ranked(self, rank: int) -> None:
@@ -129,7 +134,7 @@ class PartitionLoop(threading.Thread):
     def _look(self) -> None:
         sent_us = monotonic_us()
         lag_ms = self._watch.lag_ms
-        (fired,) = self._link.send([self._question(lag_ms)])
+        fired = self._exchange(self._question(lag_ms))
         received_us = monotonic_us()
         self._clocks.learn(fired.now_us, sent_us, received_us, self._planned_us)
         took_us = received_us - sent_us - (self._clocks.quickest_us or 0)
@@ -142,8 +147,6 @@ class PartitionLoop(threading.Thread):
                 self._partition,
                 fired.held,
             )
-        if fired.handovers:
-            self._ask_calendars(fired)
         idle = not (fired.published or fired.held or fired.dropped or fired.handovers)
         with self._changed:
             self._last_look_us = received_us
@@ -151,6 +154,9 @@ class PartitionLoop(threading.Thread):
             self._look_now = fired.wait_us == 0 and not idle
             if fired.wait_us == 0 and idle:  # due, but not to be had: never turn without a pause
                 self._watch.head_us = fired.now_us + _IDLE_TURN_US
+            turning = self._look_now
+        if not turning:
+            self._settle_calendars()
 
     def _question(self, lag_ms: int) -> Command[Fired]:
         """The call of fire.lua; made anew only where it differs from the last one, for it is made when it is due."""
@@ -160,9 +166,49 @@ class PartitionLoop(threading.Thread):
             self._command = fire(self.namespace, self._partition, batch=self._batch, lag_ms=lag_ms)
         return self._command
 
-    def _ask_calendars(self, fired: Fired) -> None:
-        steps = [ask(self._planner, handover, fired.now_us // 1000) for handover in fired.handovers]
-        (answers,) = self._link.send([advance(self.namespace, self._partition, steps)])
-        for step, answer in zip(steps, answers, strict=True):
+    def _exchange(self, question: Command[Fired]) -> Fired:
+        """Fires. In a backlog what the calendars said travels along, and they are asked while Redis is at work.
+
+        What is handed over is lost with the process or the connection: then it is claimed when it is due.
+        """
+        handed, self._handed = self._handed, []
+        said, self._said = self._said, []
+        commands: list[Command[Any]] = [*self._advances(said), question]
+        asked = False
+
+        def meanwhile() -> None:
+            nonlocal asked
+            asked = True
+            self._said = [ask(self._planner, handover, now_ms) for handover, now_ms in handed]
+
+        question.meanwhile = None  # it is used again and again, and a fault may have left it there
+        commands[0].meanwhile = meanwhile if handed else None
+        *answers, fired = self._link.send(commands)
+        if not asked:
+            meanwhile()
+        self._tell_broken(said, answers)
+        now_ms = fired.now_us // 1000
+        self._handed = [(handover, now_ms) for handover in fired.handovers]
+        return fired  # type: ignore[no-any-return]
+
+    def _settle_calendars(self) -> None:
+        """Asks and tells what is still open, before the loop sleeps."""
+        if not (self._handed or self._said):
+            return
+        said = [*self._said, *(ask(self._planner, handover, now_ms) for handover, now_ms in self._handed)]
+        self._said, self._handed = [], []
+        self._tell_broken(said, self._link.send(self._advances(said)))
+        if any(step.handover.word == "claimed" for step in said):
+            with self._changed:
+                self._look_now = True  # what was asked about may be due
+
+    def _advances(self, said: Sequence[Advance]) -> list[Command[list[str]]]:
+        return [
+            advance(self.namespace, self._partition, said[first : first + MAX_ITEMS])
+            for first in range(0, len(said), MAX_ITEMS)
+        ]
+
+    def _tell_broken(self, said: Sequence[Advance], answers: Sequence[list[str]]) -> None:
+        for step, answer in zip(said, chain.from_iterable(answers), strict=True):
             if answer.startswith("BROKEN"):
                 logger.error("schedule %r: its record cannot be touched: %s", step.handover.id, answer[7:])

@@ -14,8 +14,8 @@
 -- ARGV lag_ms   ms     – leave alone what is overdue by less: a lower rank's part
 -- ARGV lease_ms ms     – how long a claim holds
 --
--- RETURN one line, then one for each schedule whose calendar must be asked; behind the text, each one's id, how many
--- values follow, and its definition's fields and values:
+-- RETURN one line, then one for each schedule whose calendar must be asked; behind the text, each one's id, definition (x)
+-- and window (w):
 --   FIRED published held dropped wait_us – wait: until the next is due (0: at once), - for nothing pending
 --   REFILL version n at                  – it fired and is armed; the instant after `at` is wanted
 --   CLAIMED version n at                 – it is due and waits (for lease_ms) for the dispatcher to say what becomes of
@@ -36,12 +36,8 @@ local orphans = 0
 
 local function hand_over(word, id, version, n, at, r)
   lines[#lines + 1] = word .. ' ' .. version .. ' ' .. n .. ' ' .. at
-  reply[#reply + 1] = id
-  reply[#reply + 1] = '6'
-  for _, field in ipairs({'d', 'x', 'w'}) do
-    reply[#reply + 1] = field
-    reply[#reply + 1] = r[field] or ''
-  end
+  local last = #reply
+  reply[last + 1], reply[last + 2], reply[last + 3] = id, r.x or '', r.w or ''
 end
 
 -- The recurring half: what follows `at`, or nil where the schedule has ended; and how many it stands for besides itself.

@@ -41,8 +41,8 @@ class Planner(Protocol):
     """Plans a recurring schedule whose instants the scripts cannot compute.
 
     Given the schedule's ``id``, its stored ``definition`` and ``window`` (the record's fields x and w), the occurrence
-    at ``at_ms`` and the time ``now_ms`` (both epoch ms), it says what becomes of it. Pure: same input, same plan. Raises
-    where the definition cannot be read; the schedule is then held.
+    at ``at_ms`` and the time ``now_ms`` (both epoch ms), it says what becomes of it. Pure: same input, same plan.
+    Raises where the definition cannot be read; the schedule is then held.
     """
 
     def __call__(self, id: bytes, definition: str, window: str, at_ms: int, now_ms: int, /) -> Plan:
