@@ -31,6 +31,7 @@ from timerq.async_client import AsyncHandle, AsyncTimerQueue
 from timerq.client import Handle, TimerQueue
 from timerq.clock import Clock
 from timerq.commands.arming import Upsert
+from timerq.commands.history import History, LogEntry
 from timerq.errors import (
     ContractBroken,
     DurabilityUnavailable,
@@ -39,7 +40,21 @@ from timerq.errors import (
     QueueUnavailable,
     TimerqError,
 )
-from timerq.model import Change, Event, Outcome, Page, Schedule, State, Stats, Swept, Timing
+from timerq.model import (
+    Backfilled,
+    Change,
+    Event,
+    Fire,
+    Outcome,
+    Page,
+    Policy,
+    Rule,
+    Schedule,
+    State,
+    Stats,
+    Swept,
+    Timing,
+)
 from timerq.preview import preview
 from timerq.timing import resolve_due, resolve_duration
 
@@ -48,17 +63,23 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncHandle",
     "AsyncTimerQueue",
+    "Backfilled",
     "Change",
     "Clock",
     "ContractBroken",
     "DurabilityUnavailable",
     "Event",
+    "Fire",
     "Handle",
+    "History",
     "InvalidSchedule",
+    "LogEntry",
     "NamespaceMismatch",
     "Outcome",
     "Page",
+    "Policy",
     "QueueUnavailable",
+    "Rule",
     "Schedule",
     "State",
     "Stats",

@@ -20,6 +20,7 @@ from timerq.commands import upsert as upserting
 from timerq.commands.arming import Mode, Upsert, Upserted
 from timerq.commands.command import Durability, Namespace, Scope, Steps
 from timerq.commands.durable import parse_durable
+from timerq.commands.history import History, history
 from timerq.commands.items import Item, many
 from timerq.commands.namespace import find_namespace, open_namespace, reopen_namespace
 from timerq.errors import TimerqError
@@ -441,6 +442,13 @@ class AsyncTimerQueue:
         The first is the armed one; there are fewer where it ends before, and one where only that is known.
         """
         return await self._link.run(recurring.next_of(await self._look(), key, owner, n))
+
+    async def why(self, key: str, *, owner: str | None = None) -> History:
+        """What is known of ``key`` (and ``owner``): the schedule as it is stored, and what the log remembers.
+
+        `timerq.explain.sentences` puts it into words.
+        """
+        return await self._link.run(history(await self._look(), key, owner))
 
     async def publish(
         self, event: Event, *, key: str, owner: str | None = None, durable: str | None = None
