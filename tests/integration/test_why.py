@@ -104,6 +104,95 @@ def test_each_kept_key_of_a_busy_log_is_found(queue: TimerQueue, clock: ManualCl
         assert sentences(found)[2].endswith(f"at last by version {found.schedule.version}.")
 
 
+def told(queue: TimerQueue, key: str) -> list[str]:
+    """The sentences without their date."""
+    return [sentence.removeprefix("2026-01-01 ") for sentence in sentences(ask(queue, key))]
+
+
+def test_a_calendar_is_told_with_its_zone_its_fires_and_who_paused_it(
+    queue: TimerQueue, clock: ManualClock
+) -> None:
+    clock.set("2026-03-27T00:00:00Z")
+    version = queue.upsert("k", TICK, cron="30 2 * * *", timezone="Europe/Paris", by="ann").version
+    for _ in range(3 * 48):
+        clock.advance("30m")
+        fire_due(queue)
+    queue.pause("k", note="deploy", by="bob")
+    clock.advance("2d")
+    said = sentences(ask(queue, "k"))
+    assert said == [
+        "It publishes tick on stream events, by cron 30 2 * * * in Europe/Paris.",
+        f"2026-03-27 00:00:00Z: set by ann, as version {version}.",
+        "2026-03-27 01:30:00Z: fired on time.",
+        "2026-03-28 01:30:00Z: fired on time.",
+        "2026-03-29 01:00:00Z: fired on time.",  # the gap
+        "2026-03-30 00:00:00Z: paused by bob (deploy).",
+        "Over all its versions: 3 times fired.",
+        "Next: nothing, until it is resumed: it was paused at 2026-03-30 00:00:00Z by bob (deploy).",
+        "Its occurrences have been due since 2026-03-30 00:30:00Z: resumed, those that were missed become one late "
+        "event.",
+    ]
+    queue.resume("k", by="cy")
+    fire_due(queue)
+    assert sentences(ask(queue, "k"))[6:] == [
+        "2026-04-01 00:00:00Z: resumed by cy.",
+        "2026-04-01 00:00:00Z: fired, 1d 23h late; the event stands for 1 later occurrence too.",
+        "Over all its versions: 4 times fired, 1 missed and folded into later events.",
+        "Next: it fires at 2026-04-01 00:30:00Z (2026-04-01 02:30:00 in Europe/Paris), in 30m.",
+    ]
+
+
+def test_occurrences_that_were_left_out_are_told_with_the_reason(
+    queue: TimerQueue, clock: ManualClock
+) -> None:
+    queue.upsert("late", TICK, cron="* * * * *", misfire="skip", grace="5s")
+    queue.upsert("busy", TICK, every="1m", overlap="skip", running_timeout="30m")
+    queue.upsert("queued", TICK, every="1m", overlap="queue", running_timeout="30m")
+    for _ in range(3):
+        clock.advance("1m")
+        fire_due(queue)
+    event = queue.get("busy").running
+    assert (
+        f"00:02:00Z to 2026-01-01 00:03:00Z: 2 occurrences left out, 2 times: {event} is not done."
+        in told(queue, "busy")
+    )
+    event = queue.get("queued").running
+    said = told(queue, "queued")
+    assert f"00:02:00Z: an occurrence waits for the event before it to be done ({event})." in said
+    assert said[-1] == "Next: its occurrence of 2026-01-01 00:02:00Z fires as soon as that event is done."
+    clock.advance("30m")
+    fire_due(queue)
+    assert "00:33:00Z: 29 occurrences left out: too late." in told(queue, "late")
+    assert any(
+        "was not done in time and is waited for no more" in sentence for sentence in told(queue, "queued")
+    )
+
+
+def test_failures_triggers_and_backfills_are_told(queue: TimerQueue, clock: ManualClock) -> None:
+    queue.upsert("k", TICK, every="1m", pause_after=2)
+    for _ in range(2):
+        clock.advance("1m")
+        fire_due(queue)
+        assert queue.done(queue.get("k").running, error="boom")
+    triggered = queue.trigger("k", by="cy").event_id
+    assert queue.backfill("k", "2025-12-31T00:00:00Z", "2025-12-31T00:09:00Z", by="cy").published == 10
+    clock.advance("90s")
+    queue.resume("k", from_now=True, by="dee")
+    assert told(queue, "k")[2:] == [
+        "00:01:00Z: fired on time.",
+        "00:01:00Z: the handling of an event failed: boom.",
+        "00:02:00Z: fired on time.",
+        "00:02:00Z: the handling of an event failed: boom.",
+        "00:02:00Z: paused by timerq (2 failures in a row: boom).",
+        f"00:02:00Z: triggered by cy: published at once as event {triggered}, outside its timing.",
+        "00:02:00Z: backfilled by cy: 10 occurrences of the past published, from that of 2025-12-31 00:00:00Z on.",
+        "00:03:30Z: 1 occurrence left out: resumed from now.",
+        "00:03:30Z: resumed by dee (from now).",
+        "Over all its versions: 2 times fired, 1 left out.",
+        "Next: it fires at 2026-01-01 00:04:00Z, in 30s.",
+    ]
+
+
 # ------------------------------------------------------------------------------------------------ the command line
 
 
@@ -115,7 +204,14 @@ def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def write(client: redis.Redis, key: str, what: str, **more: Any) -> None:
     id = f"default\0{key}\0"
-    fields: dict[Any, Any] = {"what": what, "id": id, "version": 5, "at_ms": 1_900_000_000_000, "note": "", **more}
+    fields: dict[Any, Any] = {
+        "what": what,
+        "id": id,
+        "version": 5,
+        "at_ms": 1_900_000_000_000,
+        "note": "",
+        **more,
+    }
     client.xadd("{timerq:0}:log", fields)
 
 
@@ -130,7 +226,7 @@ def test_why_tells_what_happened_and_what_comes_next(run: Run) -> None:
     assert lines[2].endswith(f"version {second} took the place of version {first}, which fires no more.")
     assert lines[3].endswith(": paused.")
     assert lines[4] == "Over all its versions: 0 times fired."
-    assert lines[5].startswith("Next: nothing, until it is resumed. It is paused since 20")
+    assert lines[5].startswith("Next: nothing, until it is resumed: it was paused at 20")
     assert len(lines) == 7
     run("resume", "k")
     result = run("why", "k", "-n", "1")

@@ -79,7 +79,7 @@ def test_the_story_of_a_recurring_schedule() -> None:
         "2026-01-01 09:00:04Z: resumed by bob.",
         "2026-01-01 09:00:04.500Z: fired, 2s late; the event stands for 2 later occurrences too.",
         "Over all its versions: 3 times fired, 2 missed and folded into later events.",
-        "Next: it fires at 2026-01-01 09:03:00Z, in 2m.",
+        "Next: it fires at 2026-01-01 09:03:00Z (2026-01-01 10:03:00 in Europe/Paris), in 2m.",
         "It ends when it has fired 7 more times.",
     ]
 
@@ -196,6 +196,25 @@ def test_a_late_fire_and_its_entry_are_one_thing_but_others_are_not() -> None:
     ]
 
 
+def test_what_came_of_a_fire_in_the_same_millisecond_is_told_behind_it() -> None:
+    schedule = stored(fires=(Fire(T, T + 5000), Fire(T + 1000, T + 5000)))
+    entries = [
+        log(5000, "timed_out"),
+        log(5000, "failed", "boom"),
+        log(5000, "paused"),
+        log(5001, "failed", "boom"),
+    ]
+    said = happened(*entries, schedule=schedule)[1:]
+    assert [sentence.split("Z: ")[1] for sentence in said] == [
+        "the event before was not done in time and is waited for no more.",
+        "fired, 5s late.",
+        "fired, 4s late.",
+        "the handling of an event failed: boom.",
+        "paused.",
+        "the handling of an event failed: boom.",
+    ]
+
+
 def test_only_the_last_are_told_where_one_wants_so() -> None:
     entries = [log(i, "paused" if i % 2 else "resumed") for i in range(20)]
     said = sentences(of(stored(), *entries), last=3)
@@ -302,6 +321,20 @@ def test_one_that_is_overdue() -> None:
     assert "No dispatcher" not in " ".join(comes(schedule, dispatchers=None))
 
 
+@pytest.mark.parametrize("zone", ["Mars/Base", "UTC"])
+def test_a_zone_that_is_known_no_more_is_left_out(zone: str) -> None:
+    schedule = stored(replace(CRON, rule=Rule(("* * * * *",), zone)))
+    assert comes(schedule)[1:] == ["Next: it fires at 2026-01-01 09:01:00Z, in 1m."]
+
+
+def test_the_end_of_time_can_be_told() -> None:
+    at_ms = 253_402_300_799_999
+    schedule = stored(replace(CRON, rule=Rule(("* * * * *",), "Asia/Tokyo")), at_ms=at_ms)
+    assert comes(schedule)[1].startswith("Next: it fires at 9999-12-31 23:59:59.999Z, in ")
+    west = stored(replace(CRON, rule=Rule(("* * * * *",), "America/New_York")), at_ms=at_ms)
+    assert "(9999-12-31 18:59:59 in America/New_York)" in comes(west)[1]
+
+
 def test_one_that_is_held() -> None:
     schedule = stored(state=State.HELD, held="stream events: WRONGTYPE")
     assert comes(schedule)[1:] == [
@@ -330,7 +363,7 @@ def test_one_that_is_paused(policy: Policy | None, text: str) -> None:
     )
     said = comes(schedule, log(0, "paused", "deploy", "bob"))[1:]
     assert said[0] == (
-        "Next: nothing, until it is resumed. It is paused since 2026-01-01 09:00:00Z by bob (deploy)."
+        "Next: nothing, until it is resumed: it was paused at 2026-01-01 09:00:00Z by bob (deploy)."
     )
     assert said[1].startswith("Its occurrences have been due since 2026-01-01 08:59:59.995Z: resumed,")
     assert said[1].endswith(text)
@@ -339,7 +372,7 @@ def test_one_that_is_paused(policy: Policy | None, text: str) -> None:
 def test_one_that_is_paused_and_not_yet_due() -> None:
     said = comes(stored(state=State.PAUSED), log(0, "paused"), log(5, "resumed"))[1:]
     assert said == [
-        "Next: nothing, until it is resumed. It is paused.",
+        "Next: nothing, until it is resumed: it was paused.",
         "Its next occurrence is due at 2026-01-01 09:01:00Z, in 1m.",
     ]
     once = stored(Timing("once", at_ms=T - 1000), at_ms=T - 1000, state=State.PAUSED)

@@ -44,6 +44,7 @@ def sentences(
         said += outlook(history, schedule, now_ms, when)
     elif history.unreadable is not None:
         said.append(f"What is stored under this key cannot be read: {history.unreadable.rstrip('.')}.")
+        said.append("It does not fire until an upsert of this key replaces it.")
     else:
         said.append(nothing(history, left))
     return said

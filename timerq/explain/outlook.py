@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from timerq.commands.dispatch import LEASE_MS
 from timerq.commands.history import History
+from timerq.errors import InvalidSchedule
 from timerq.explain.phrases import LEAVES_NO_TRACE, When, times
-from timerq.model import Policy, Schedule, State
+from timerq.model import Policy, Schedule, State, to_datetime
 from timerq.timing.texts import exact, length
+from timerq.timing.zones import zone
 
 
 def standing(schedule: Schedule) -> Iterator[str]:
@@ -60,7 +62,7 @@ def outlook(history: History, schedule: Schedule, now_ms: int, when: When) -> It
         every = exact(schedule.timing.every_ms or 0)
         yield f"Next: it fires {every} after that event is done, at {at} at the latest."
     elif late_ms < 0:
-        yield f"Next: it fires at {at}, in {length(-late_ms)}."
+        yield f"Next: it fires at {at}{_on_the_wall(schedule)}, in {length(-late_ms)}."
     elif schedule.running is not None and policy.overlap == "queue":
         yield f"Next: its occurrence of {at} fires as soon as that event is done."
     else:
@@ -75,13 +77,13 @@ def outlook(history: History, schedule: Schedule, now_ms: int, when: When) -> It
 def _paused(history: History, schedule: Schedule, now_ms: int, when: When) -> Iterator[str]:
     """Why nothing is to come, and what resuming will do."""
     last = next((entry for entry in reversed(history.entries) if entry.what in ("paused", "resumed")), None)
-    since = f" since {when(last.at_ms)}" if last is not None and last.what == "paused" else ""
+    since = f" at {when(last.at_ms)}" if last is not None and last.what == "paused" else ""
     doer = f" by {schedule.paused_by}" if schedule.paused_by else ""
     note = f" ({schedule.paused_note})" if schedule.paused_note else ""
-    yield f"Next: nothing, until it is resumed. It is paused{since}{doer}{note}."
+    yield f"Next: nothing, until it is resumed: it was paused{since}{doer}{note}."
     at = when(schedule.at_ms)
     if now_ms < schedule.at_ms:
-        yield f"Its next occurrence is due at {at}, in {length(schedule.at_ms - now_ms)}."
+        yield f"Its next occurrence is due at {at}{_on_the_wall(schedule)}, in {length(schedule.at_ms - now_ms)}."
     elif schedule.timing.kind == "once":
         yield f"It was due at {at}: resumed, it fires at once."
     else:
@@ -92,6 +94,19 @@ def _paused(history: History, schedule: Schedule, now_ms: int, when: When) -> It
             "catch_up": f"are published each, the last {policy.max_catch_up:,} at the most",
         }[policy.misfire]
         yield f"Its occurrences have been due since {at}: resumed, those that were missed {become}."
+
+
+def _on_the_wall(schedule: Schedule) -> str:
+    """What a calendar's zone shows at the next occurrence, for one that is not UTC."""
+    rule = schedule.timing.rule
+    if rule is None or not rule.cron or rule.timezone == "UTC":
+        return ""
+    try:
+        offset_s = zone(rule.timezone).offset_at(schedule.at_ms // 1000)
+        wall = to_datetime(schedule.at_ms + offset_s * 1000)
+    except (InvalidSchedule, OverflowError):
+        return ""  # a zone that is known no more, or the last hours of 9999
+    return f" ({wall:%Y-%m-%d %H:%M:%S} in {rule.timezone})"
 
 
 def nothing(history: History, left: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 
 from timerq.commands.history import History, LogEntry
@@ -47,6 +47,9 @@ def story(history: History) -> tuple[list[Line], int]:
 
     def insert(line: Line) -> None:
         place = bisect_right(places, line.at_ms)
+        if line.what == "fired":  # what failed in the same millisecond is what was fired
+            beside = range(bisect_left(places, line.at_ms), place)
+            place = next((i for i in beside if lines[i].what == "failed"), place)
         lines.insert(place, line)
         places.insert(place, line.at_ms)
 
