@@ -437,7 +437,7 @@ class AsyncTimerQueue:
         return await self._link.run(recurring.done(await self._open(), event_id, error))
 
     async def next(self, key: str, n: int = 10, *, owner: str | None = None) -> Instants:
-        """The next ``n`` (1 to 1,000) instants of the stored schedule, as aware UTC datetimes; none where there is none.
+        """The next ``n`` (1 to 1,000) instants of the stored schedule, aware and in UTC; none where there is none.
 
         The first is the armed one; there are fewer where it ends before, and one where only that is known.
         """

@@ -429,7 +429,7 @@ class TimerQueue:
         return self._link.run(recurring.done(self._open(), event_id, error))
 
     def next(self, key: str, n: int = 10, *, owner: str | None = None) -> Instants:
-        """The next ``n`` (1 to 1,000) instants of the stored schedule, as aware UTC datetimes; none where there is none.
+        """The next ``n`` (1 to 1,000) instants of the stored schedule, aware and in UTC; none where there is none.
 
         The first is the armed one; there are fewer where it ends before, and one where only that is known.
         """

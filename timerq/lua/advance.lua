@@ -46,7 +46,9 @@ local function advance(record, id, word, version, n, at, new_at, following, miss
     redis.call('HSET', record, 's', state_text(state, version, at, following, n))
     return 'ADVANCED'
   end
-  if state ~= 'c' then return 'STALE' end
+  -- one that cannot be asked is set aside at once, not only when it is due: somebody may mend it in time
+  local open = state == 'c' or (word == 'hold' and state == 'a' and old_following == '-')
+  if not open then return 'STALE' end
   local tenant = string.match(id, '^[^%z]*')
   local due = PREFIX .. 'due:' .. tenant
   touched[tenant] = due
