@@ -198,7 +198,7 @@ end
 -- Tells operators, as an event on the stream `errors`. It must not come between a schedule and its firing.
 local function report(event_type, id, version, suffix, at, n, why)
   local tenant, key, owner = string.match(id, '^([^%z]*)%z([^%z]*)%z([^%z]*)$')
-  local text = string.gsub(why, '[%c"\\\128-\255]', '?')
+  local text = string.gsub(string.gsub(why, '[%c\128-\255]', '?'), '["\\]', '\\%0')
   pcall(emit, 'errors', meta[5] .. '-' .. version .. '-' .. suffix, event_type, tenant, key, owner, at, n, version, '0',
     '{"reason":"' .. text .. '"}', 'j')
 end
