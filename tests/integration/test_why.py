@@ -10,18 +10,10 @@ import redis
 
 from tests.support.cli import Run, objects, run_cli, upsert
 from timerq import Event, TimerQueue
-from timerq.commands.command import Scope
-from timerq.commands.history import History, history
 from timerq.explain import sentences
 from timerq.testing import ManualClock, fire_due
 
 TICK = Event("tick")
-
-
-def ask(queue: TimerQueue, key: str, owner: str | None = None) -> History:
-    namespace = queue.init()
-    scope = Scope(namespace, queue.tenant, queue.tenant.encode())
-    return queue.run(history(scope, key, owner))
 
 
 # ------------------------------------------------------------------------------------------------ a manual clock
@@ -51,7 +43,7 @@ def test_the_life_of_a_recurring_schedule(queue: TimerQueue, clock: ManualClock)
     queue.resume("k", owner="o")
     assert fire_due(queue) == 1
     clock.advance("10m")
-    found = ask(queue, "k", "o")
+    found = queue.why("k", owner="o")
     assert [(entry.what, entry.note) for entry in found.entries] == [
         ("replaced", str(first.version)),
         ("paused", ""),
@@ -70,11 +62,11 @@ def test_the_life_of_a_recurring_schedule(queue: TimerQueue, clock: ManualClock)
         "It ends when it has fired 1 more time.",
     ]
     assert fire_due(queue) == 1
-    found = ask(queue, "k", "o")
+    found = queue.why("k", owner="o")
     assert found.schedule is None
     assert [entry.what for entry in found.entries][-1] == "ended"
     assert sentences(found)[-1].startswith("Nothing waits under this key now. If it was set again")
-    assert ask(queue, "k").entries == ()
+    assert queue.why("k").entries == ()
 
 
 def test_a_one_shot_that_fired_leaves_no_entry_but_what_was_done_to_it(
@@ -83,13 +75,13 @@ def test_a_one_shot_that_fired_leaves_no_entry_but_what_was_done_to_it(
     queue.upsert("k", TICK, delay="1m")
     clock.advance("1m")
     assert fire_due(queue) == 1
-    (said,) = sentences(ask(queue, "k"))
+    (said,) = sentences(queue.why("k"))
     assert "the log, which has forgotten nothing, has no entry for it" in said
     queue.upsert("k", TICK, delay="1m")
     again = queue.upsert("k", TICK, delay="2m")
     clock.advance("2m")
     assert fire_due(queue) == 1
-    said = sentences(ask(queue, "k"))[-1]
+    said = sentences(queue.why("k"))[-1]
     assert said.startswith(f"Nothing waits under this key now. Version {again.version} went without an entry")
 
 
@@ -99,14 +91,14 @@ def test_each_kept_key_of_a_busy_log_is_found(queue: TimerQueue, clock: ManualCl
         queue.upsert_many(items)
         clock.advance("1s")
     for key in ("k0", "k21", "k49"):
-        found = ask(queue, key)
+        found = queue.why(key)
         assert [entry.what for entry in found.entries] == ["replaced"] * 39
         assert sentences(found)[2].endswith(f"at last by version {found.schedule.version}.")
 
 
 def told(queue: TimerQueue, key: str) -> list[str]:
     """The sentences without their date."""
-    return [sentence.removeprefix("2026-01-01 ") for sentence in sentences(ask(queue, key))]
+    return [sentence.removeprefix("2026-01-01 ") for sentence in sentences(queue.why(key))]
 
 
 def test_a_calendar_is_told_with_its_zone_its_fires_and_who_paused_it(
@@ -119,7 +111,7 @@ def test_a_calendar_is_told_with_its_zone_its_fires_and_who_paused_it(
         fire_due(queue)
     queue.pause("k", note="deploy", by="bob")
     clock.advance("2d")
-    said = sentences(ask(queue, "k"))
+    said = sentences(queue.why("k"))
     assert said == [
         "It publishes tick on stream events, by cron 30 2 * * * in Europe/Paris.",
         f"2026-03-27 00:00:00Z: set by ann, as version {version}.",
@@ -134,7 +126,7 @@ def test_a_calendar_is_told_with_its_zone_its_fires_and_who_paused_it(
     ]
     queue.resume("k", by="cy")
     fire_due(queue)
-    assert sentences(ask(queue, "k"))[6:] == [
+    assert sentences(queue.why("k"))[6:] == [
         "2026-04-01 00:00:00Z: resumed by cy.",
         "2026-04-01 00:00:00Z: fired, 1d 23h late; the event stands for 1 later occurrence too.",
         "Over all its versions: 4 times fired, 1 missed and folded into later events.",

@@ -9,9 +9,7 @@ import click
 from timerq.cli import show
 from timerq.cli.base import NotFound, QueueCommand, Target, json_option, owner_option, pass_target
 from timerq.cli.values import number
-from timerq.commands.command import Scope
-from timerq.commands.history import History, LogEntry, history
-from timerq.commands.namespace import find_namespace
+from timerq.commands.history import History, LogEntry
 from timerq.explain import sentences
 
 
@@ -40,11 +38,7 @@ def why(target: Target, /, key: str, owner: str | None, last: int, as_json: bool
       timerq why digest --json
     """
     with target.open() as queue:
-        settings = target.resolve()
-        scope = Scope(
-            queue.run(find_namespace(settings.namespace)), settings.tenant, settings.tenant.encode()
-        )
-        found = queue.run(history(scope, key, owner))
+        found = queue.why(key, owner=owner)
     said = sentences(found, when=show.local, last=last)
     if as_json:
         show.say_json(_words(found, said))
