@@ -69,7 +69,11 @@ local function advance(record, id, word, version, n, at, new_at, following, miss
   end
   redis.call('HSET', record, 's', state_text('a', version, new_at, following, n))
   -- one that is still to come is asked about again should it be late too
-  if tonumber(new_at) <= now_ms then redis.call('HSET', record, 'm', missed) end
+  if tonumber(new_at) <= now_ms then
+    redis.call('HSET', record, 'm', missed)
+  else
+    redis.call('HDEL', record, 'm')
+  end
   if redis.call('ZREM', k_held, id) == 1 then redis.call('HDEL', record, 'e') end
   redis.call('ZADD', due, new_at, id)
   return 'ADVANCED'

@@ -41,6 +41,7 @@ local function hand_over(word, id, version, n, at, r)
 end
 
 -- The recurring half: what follows `at`, or nil where the schedule has ended; and how many it stands for besides itself.
+-- `total` is how many are published, this one included.
 local function next_of(r, policy, total)
   local ending, limit = match(r.w or '', '^(%S+) (%S+)')
   local following, missed
@@ -60,16 +61,16 @@ local function next_of(r, policy, total)
     if following > 253402300799999 then following = nil end
   end
   if following and ending and ending ~= '-' and following > tonumber(ending) then following = nil end
-  if limit and limit ~= '-' and total + 1 >= tonumber(limit) then following = nil end
+  if limit and limit ~= '-' and total >= tonumber(limit) then following = nil end
   return following, missed
 end
 
--- Whether a calendar must be asked what becomes of `at`: where it has not said so already (`m`), and something was
--- missed, may have been missed, or is too late to be published.
+-- Whether a calendar must be asked what becomes of `at`: where it is too late to be published, also since the calendar
+-- has spoken of it (`m`), and where the calendar has not, and something was missed or may have been missed.
 local function must_ask(r, policy)
-  if r.kind ~= 'c' or r.m then return false end
-  if r.following == '-' or (r.following ~= '0' and tonumber(r.following) <= now_ms) then return true end
-  return policy and policy.grace and now_ms - tonumber(r.at) > policy.grace
+  if r.kind ~= 'c' then return false end
+  if policy and policy.grace and now_ms - tonumber(r.at) > policy.grace then return true end
+  return not r.m and (r.following == '-' or (r.following ~= '0' and tonumber(r.following) <= now_ms))
 end
 
 -- The event of the last occurrence that is not handled yet, and until when it may run; nil where there is none.
@@ -113,7 +114,7 @@ end
 -- One occurrence of a recurring schedule: published or, where the one before it still runs, left out; and what follows.
 local function fire_recurring(turn, id, record, r, policy, busy, key, owner, n, event_id)
   local total, total_missed, total_skipped = read_totals(r.t)
-  local following, missed = next_of(r, policy, total)
+  local following, missed = next_of(r, policy, busy and total or total + 1)
   local fields = {}
   if busy then
     n = r.n
