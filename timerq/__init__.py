@@ -32,9 +32,12 @@ from timerq.client import Handle, TimerQueue
 from timerq.clock import Clock
 from timerq.commands.arming import Upsert
 from timerq.commands.history import History, LogEntry
+from timerq.declare import ScheduledFunction, schedule
 from timerq.errors import (
     ContractBroken,
     DurabilityUnavailable,
+    Fault,
+    InvalidDeclaration,
     InvalidSchedule,
     NamespaceMismatch,
     QueueUnavailable,
@@ -54,6 +57,7 @@ from timerq.model import (
     Stats,
     Swept,
     Timing,
+    tick_name,
 )
 from timerq.preview import preview
 from timerq.timing import resolve_due, resolve_duration
@@ -69,9 +73,11 @@ __all__ = [
     "ContractBroken",
     "DurabilityUnavailable",
     "Event",
+    "Fault",
     "Fire",
     "Handle",
     "History",
+    "InvalidDeclaration",
     "InvalidSchedule",
     "LogEntry",
     "NamespaceMismatch",
@@ -81,6 +87,7 @@ __all__ = [
     "QueueUnavailable",
     "Rule",
     "Schedule",
+    "ScheduledFunction",
     "State",
     "Stats",
     "Swept",
@@ -91,4 +98,6 @@ __all__ = [
     "preview",
     "resolve_due",
     "resolve_duration",
+    "schedule",
+    "tick_name",
 ]

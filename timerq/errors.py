@@ -2,6 +2,7 @@
 
     TimerqError
     ├── InvalidSchedule     the caller's: a value that cannot be scheduled (also a ValueError)
+    │   └── InvalidDeclaration   a file or module of schedules that cannot be used, with every fault in it
     ├── QueueUnavailable    Redis is away or refuses; the cause is kept as ``__cause__``
     │   └── DurabilityUnavailable   the server cannot give the durability that was asked for
     ├── NamespaceMismatch   the namespace in Redis is not the one this client believes in
@@ -13,6 +14,8 @@ The docstring of a class is its message when it is raised without one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 _SHOWN_CHARS = 120
@@ -40,6 +43,41 @@ class InvalidSchedule(TimerqError, ValueError):
 
     def __reduce__(self) -> tuple[type[InvalidSchedule], tuple[str, Any, str]]:
         return type(self), (self.field, self.got, self.want)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong in a file of schedules: ``source`` is the file, ``line`` counts from 1 (None: it is not known).
+
+    ``key`` names the entry and its word, as in ``morning.cron`` (empty: the file as a whole); ``text`` says what came
+    and what would be right.
+    """
+
+    source: str
+    line: int | None
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        place = self.source if self.line is None else f"{self.source}:{self.line}"
+        return f"{place}: {self.key}: {self.text}" if self.key else f"{place}: {self.text}"
+
+
+class InvalidDeclaration(InvalidSchedule):
+    """A file, folder or module of schedules cannot be used; nothing was written.
+
+    ``faults`` are all that were found (at least one), and the message has a line for each.
+    """
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        self.field = faults[0].key or faults[0].source
+        self.got = faults[0].source
+        self.want = faults[0].text
+        TimerqError.__init__(self, "\n".join(map(str, faults)))
+
+    def __reduce__(self) -> tuple[type[InvalidDeclaration], tuple[Any, ...]]:
+        return type(self), (self.faults,)
 
 
 class QueueUnavailable(TimerqError):

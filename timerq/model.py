@@ -109,6 +109,16 @@ def to_datetime(instant_ms: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=instant_ms)
 
 
+def tick_name(name: str, at_ms: int) -> str:
+    """The stable name of one occurrence: ``weekly-report-2026-10-05T090000Z`` for ``at_ms`` (epoch ms), in UTC.
+
+    Milliseconds stand in it only where there are any: ``…T090000.250Z``.
+    """
+    instant = to_datetime(at_ms)
+    fraction = f".{at_ms % 1000:03d}" if at_ms % 1000 else ""
+    return f"{name}-{instant:%Y-%m-%dT%H%M%S}{fraction}Z"
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """What is published when a schedule is due.

@@ -10,7 +10,7 @@ import redis
 
 from tests.support.partition import EVENT, NOW, Partition
 from timerq import Event, NamespaceMismatch, QueueUnavailable, Upsert, keys
-from timerq.commands import cancel, edit, read, upsert
+from timerq.commands import cancel, edit, members, read, upsert
 from timerq.commands.command import Command
 from timerq.commands.dispatch import Advance, Handover, advance, beat, fire, trim
 from timerq.commands.history import history
@@ -19,6 +19,7 @@ from timerq.commands.namespace import open_namespace
 from timerq.commands.ranges import key_range
 from timerq.lua import SCRIPTS
 
+JOBS = upsert.Membership("jobs", 1)
 HANDOVER = Handover("claimed", b"acme\0k\0", 1, 0, NOW, {})
 
 
@@ -54,6 +55,9 @@ SAMPLES: dict[str, Callable[[Partition], Command[Any]]] = {
     "trim": lambda p: trim(p.namespace, 0, every_ms=0),
     "upsert": _upsert,
     "beat": lambda p: beat(p.namespace, "d"),
+    "enlist": lambda p: members._enlist_command(p.scope, "jobs", 0, "", None),
+    "members": lambda p: members._members_command(p.scope, "jobs", 0, 0),
+    "prune": lambda p: members._prune_command(p.scope, JOBS, 0, [b"acme\0k\0"], None),
 }
 SAMPLES_AND_MAKE = sorted(SCRIPTS)
 WRITERS = sorted(name for name, script in SCRIPTS.items() if script.writes)
@@ -61,7 +65,7 @@ WRITERS = sorted(name for name, script in SCRIPTS.items() if script.writes)
 
 def test_every_script_has_a_sample() -> None:
     assert set(SAMPLES) == set(SCRIPTS) - {"make"}
-    assert WRITERS == ["cancel", "edit", "publish", "sweep", "upsert"]
+    assert WRITERS == ["cancel", "edit", "enlist", "prune", "publish", "sweep", "upsert"]
 
 
 def test_only_those_heard_lately_live_and_asking_changes_nothing(partition: Partition) -> None:
@@ -250,6 +254,41 @@ def produce_edit(p: Partition) -> None:
     p.client.set(p.key("s:events"), "not a stream")
     with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
         p.edit("trigger", "e")
+
+
+def produce_enlist(p: Partition) -> None:
+    first = p.run(members.enlist(p.scope, "jobs"))
+    second = p.run(members.enlist(p.scope, "jobs"))
+    assert first.first
+    assert second.generation > first.generation
+    assert not p.ask(members._enlist_command(p.scope, "jobs", 0, first.generation, None)).first
+
+
+def produce_members(p: Partition) -> None:
+    generation = p.run(members.enlist(p.scope, "jobs")).generation
+    member = upsert.Membership("jobs", generation)
+    for i in range(201):
+        p.do(upsert.item(p.scope, Upsert(f"k{i}", EVENT, every=5), member=member))
+    p.client.hset(p.record_key("k7"), "y", "others")
+    found = p.run(members.list_members(p.scope, "jobs"))
+    assert len(found.places) == 200
+    assert found.stale == [(0, b"acme\0k7\0")]
+
+
+def produce_prune(p: Partition) -> None:
+    generation = p.run(members.enlist(p.scope, "jobs")).generation
+    member = upsert.Membership("jobs", generation)
+    p.do(upsert.item(p.scope, Upsert("ours", EVENT, every=5), member=member))
+    p.upsert("theirs", every=5)
+    p.client.rpush(p.record_key("bad"), "not a record")
+    places = [members.Place(0, b"acme\0%b\0" % key) for key in (b"ours", b"theirs", b"none", b"bad")]
+    done: list[Any] = []
+    assert p.run(members.prune(p.scope, member, places, done))
+    change, (key, error) = done
+    assert (change.outcome, change.key, key) == ("CANCELLED", "ours", "bad")
+    assert "WRONGTYPE" in str(error)
+    p.run(members.enlist(p.scope, "jobs"))
+    assert not p.run(members.prune(p.scope, member, places, done))
 
 
 def produce_fire(p: Partition) -> None:

@@ -35,6 +35,7 @@ def test_every_key_of_a_partition_starts_with_its_tag_and_is_in_the_table() -> N
         "{t}:once:<tenant NUL lane NUL token>": keys.once(TAG, b"acme", b"k", b"", b"token"),
         "{t}:floor:<tenant NUL owner>": keys.owner_floor(TAG, b"acme", b"o"),
         "{t}:floor:<id>": keys.id_floor(TAG, b"acme\0k\0"),
+        "{t}:set:<tenant NUL set>": keys.declared_set(TAG, b"acme", b"jobs"),
         "{t}:never": keys.never(TAG),
     }
     for pattern, key in made.items():

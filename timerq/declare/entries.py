@@ -1,0 +1,228 @@
+"""What a document declares: one entry, a list of them, or a mapping of names to them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from timerq import codec
+from timerq.commands.arming import Upsert, timing_of
+from timerq.declare.declared import Declared
+from timerq.declare.documents import Document, Path, written
+from timerq.errors import Fault, InvalidSchedule
+from timerq.model import Event, check_text
+from timerq.timing import Words
+
+TIMING_WORDS = (
+    *("every", "initial_delay", "start", "until", "limit"),
+    *Words._fields,
+    "paused",
+)
+"""The words of `Upsert` that a declared schedule may have; an event's are `EVENT_WORDS`."""
+
+EVENT_WORDS = ("type", "payload", "stream", "correlation", "codec")
+ENTRY_WORDS = ("name", "event", "payload", *TIMING_WORDS)
+
+_HOW_OFTEN = ("cron", "every")
+_ONCE = ("at", "delay")
+_WHY_NOT_ONCE = "a one-shot is not declared, as each apply would arm it anew: want cron or every"
+_UNBOUNDED = 2**40  # how large a payload may be is the queue's to say
+
+
+class Naming:
+    """Names for the entries of a set that have none: cron-1, cron-2, … counted among themselves."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
+        self._count = 0
+
+    def next(self) -> str:
+        """The next one."""
+        self._count += 1
+        return f"{self._prefix}cron-{self._count}"
+
+
+class Contents(NamedTuple):
+    """What a document declares: its schedules, the set's name where it gives one, and what is wrong with it."""
+
+    schedules: list[Declared]
+    label: Any
+    label_line: int | None
+    faults: list[Fault]
+
+
+def read_entries(document: Document, stem: str, naming: Naming) -> Contents:
+    """The schedules of a document; a single one without a name has that of its file, ``stem``."""
+    contents = Contents([], *_label(document), [])
+    base, top = _top(document)
+    faults = contents.faults
+    if base:
+        faults += [
+            document.fault((key,), _unknown(key, ("schedules", "set")))
+            for key in document.value
+            if key not in ("schedules", "set")
+        ]
+    if isinstance(top, dict):
+        names = [key for key in top if base or not _is_label(document, key)]
+        if _are_names(top, names):
+            found: Iterable[tuple[str | None, Path]] = [(name, (*base, name)) for name in names]
+        else:
+            found = [(stem, base)]
+    elif isinstance(top, list):
+        found = [(None, (*base, i)) for i in range(len(top))]
+    else:
+        want = (
+            "want schedules: a mapping of names, a list, or a single one; where there are none, schedules: []"
+        )
+        faults.append(document.fault(base, want))
+        found = []
+    for name, path in found:
+        _read_entry(document, path, name, naming, contents)
+    return contents
+
+
+def _top(document: Document) -> tuple[Path, Any]:
+    """The path and the value that hold the schedules: the top key ``schedules`` is optional."""
+    value = document.value
+    if isinstance(value, dict) and "schedules" in value:
+        inner = value["schedules"]
+        if value.keys() <= {"schedules", "set"} or not _is_entry(inner):
+            return ("schedules",), inner
+    return (), value
+
+
+def _is_label(document: Document, key: object) -> bool:
+    """Whether a top key is the set's name, and no schedule that is called "set"."""
+    return key == "set" and not isinstance(document.value["set"], dict)
+
+
+def _label(document: Document) -> tuple[Any, int | None]:
+    value = document.value
+    if isinstance(value, dict) and "set" in value and _is_label(document, "set"):
+        return value["set"], document.line(("set",))
+    return None, None
+
+
+def _are_names(mapping: Mapping[Any, Any], keys: list[Any]) -> bool:
+    """Whether the keys are names of entries, not words of one.
+
+    Words of timing tell: ``{"every": {"minutes": 5}}`` is an entry, ``{"every": {"cron": "…"}}`` one that is named so.
+    """
+    if all(_is_entry(mapping[key]) for key in keys):
+        return len(keys) == len(mapping) or bool(keys)  # a set's name alone declares nothing
+    if any(key in mapping and not _is_entry(mapping[key]) for key in (*_HOW_OFTEN, *_ONCE)):
+        return False
+    return not all(key in ENTRY_WORDS for key in keys)
+
+
+def _is_entry(value: object) -> bool:
+    return isinstance(value, dict) and any(word in value for word in (*_HOW_OFTEN, *_ONCE))
+
+
+def _read_entry(document: Document, path: Path, name: str | None, naming: Naming, contents: Contents) -> None:
+    """Adds an entry's schedule, or what is wrong with it."""
+    value = document.at(path)
+    if not isinstance(value, dict):
+        contents.faults.append(document.fault(path, "want a mapping with cron or every"))
+        return
+    words = {word: inner for word, inner in value.items() if path or not _is_label(document, word)}
+    given = words.pop("name", name)
+    if given is None:
+        given = naming.next()
+    try:
+        check_text("name", given)
+    except InvalidSchedule as error:
+        contents.faults.append(document.fault(path, _told(error), _key(written(path), "name")))
+        return
+    faults = [*_misspelt(document, path, given, words)]
+    if not faults:
+        try:
+            upsert = make_upsert(given, words)
+            contents.schedules.append(Declared(upsert, document.source, document.line(path)))
+        except InvalidSchedule as error:
+            faults.append(_fault_of(document, path, given, words, error))
+    contents.faults.extend(faults)
+
+
+def _misspelt(document: Document, path: Path, name: str, words: Mapping[Any, Any]) -> Iterator[Fault]:
+    """What can be said of an entry's words without reading their values."""
+    for word, value in words.items():
+        if word in _ONCE:
+            yield document.fault((*path, word), _WHY_NOT_ONCE, f"{name}.{word}")
+        elif word not in ENTRY_WORDS:
+            yield document.fault((*path, word), _unknown(word, ENTRY_WORDS), f"{name}.{word}")
+        elif value is None and word != "payload":
+            yield document.fault((*path, word), "want a value, or the word left out", f"{name}.{word}")
+    if not any(word in words for word in (*_HOW_OFTEN, *_ONCE)):
+        yield document.fault(path, "want cron or every", name)
+    if all(word in words for word in _HOW_OFTEN):
+        yield document.fault((*path, "every"), "want either cron or every", f"{name}.every")
+    event = words.get("event")
+    if isinstance(event, dict):
+        for word in event:
+            if word not in EVENT_WORDS:
+                where = (*path, "event", word)
+                yield document.fault(where, _unknown(word, EVENT_WORDS), f"{name}.event.{word}")
+        if "payload" in words and "payload" in event:
+            text = "want payload or event.payload, not both"
+            yield document.fault((*path, "event", "payload"), text, f"{name}.event.payload")
+    elif event is not None:
+        text = f"want a mapping with {', '.join(EVENT_WORDS)}"
+        yield document.fault((*path, "event"), text, f"{name}.event")
+
+
+def make_upsert(name: str, words: Mapping[str, Any]) -> Upsert:
+    """The schedule of an entry's words; its event has the entry's name as its type where it gives none.
+
+    Raises `InvalidSchedule` naming the word.
+    """
+    plain = {word: value for word, value in words.items() if word in TIMING_WORDS}
+    event_words = {"type": name, **words.get("event", {})}
+    if "payload" in words:
+        event_words["payload"] = words["payload"]
+    event = Event(**event_words)
+    upsert = Upsert(key=name, event=event, **plain)
+    check(upsert)
+    return upsert
+
+
+def check(upsert: Upsert) -> None:
+    """All that can be said against it without a queue. Raises `InvalidSchedule`."""
+    check_text("name", upsert.key)
+    timing_of(upsert)
+    if upsert.paused not in (None, True, False):
+        raise InvalidSchedule("paused", upsert.paused, "want true or false")
+    codec.encode(upsert.event.payload, upsert.event.codec, limit_bytes=_UNBOUNDED)
+    if upsert.event.correlation is not None:
+        codec.encode_correlation(upsert.event.correlation)
+
+
+def _fault_of(
+    document: Document, path: Path, name: str, words: Mapping[str, Any], error: InvalidSchedule
+) -> Fault:
+    """What a value was refused for, with the line of its word, or of its place in a list."""
+    field = error.field
+    inside: Path = (field,)
+    if field not in words and field in EVENT_WORDS and "event" in words:
+        inside = ("event", field)
+    value = words.get(field)
+    if isinstance(value, list) and error.got in value:
+        inside = (field, value.index(error.got))
+    if field == "timing" or (field not in words and len(inside) == 1):
+        inside = ()
+    return document.fault((*path, *inside), _told(error), _key(name, written(inside) or field))
+
+
+def _key(name: str, word: str) -> str:
+    return f"{name}.{word}" if name else word
+
+
+def _told(error: InvalidSchedule) -> str:
+    return str(error).removeprefix(f"{error.field}: ")
+
+
+def _unknown(word: object, known: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(str(word), known, 1)
+    hint = f"did you mean {close[0]}?" if close else f"want only {', '.join(known)}"
+    return f"unknown word; {hint}"
