@@ -95,10 +95,15 @@ def item(
         definition += ("b", check_text("by", wanted.by))
     if member is not None:
         definition += ("y", member.label.encode())
-    if kind == "c":
+    if kind == "c" and not _waits(timing):
         return _calendar(scope, wanted, timing, definition, make, incarnation, now, member)
     options = _options(wanted, timing, incarnation, None, member)
     return _assemble(scope, wanted, _when(timing), options, definition, make, member)
+
+
+def _waits(timing: Timing) -> bool:
+    """Whether the first instant of a recurring one is counted from the script's own time."""
+    return timing.kind == "every" and timing.start_ms is None and timing.rule is None
 
 
 def _when(timing: Timing) -> str:
@@ -124,7 +129,11 @@ def _calendar(
     member: Membership | None,
 ) -> Item[U]:
     """The item of one whose instants are computed here; built anew where the first has passed on its way."""
-    key, owner, id = _identity(scope, wanted)
+    id = keys.identity(
+        scope.tenant_bytes,
+        check_text("key", wanted.key),
+        b"" if wanted.owner is None else check_text("owner", wanted.owner),
+    )
 
     def build(now_ms: int) -> Item[U]:
         first_ms, then_ms = first_instants(timing, id, now_ms)
@@ -146,13 +155,6 @@ _NONE_RARE = Upsert("", Event("-"))[_RARE:]
 """The words that most upserts leave out stand last."""
 
 
-def _identity(scope: Scope, wanted: Upsert) -> tuple[bytes, bytes, bytes]:
-    """The key, the owner (empty for none) and the id."""
-    key = check_text("key", wanted.key)
-    owner = b"" if wanted.owner is None else check_text("owner", wanted.owner)
-    return key, owner, keys.identity(scope.tenant_bytes, key, owner)
-
-
 def _assemble(
     scope: Scope,
     wanted: Upsert,
@@ -162,9 +164,11 @@ def _assemble(
     make: type[U],
     member: Membership | None = None,
 ) -> Item[U]:
-    key, owner, id = _identity(scope, wanted)
+    key = check_text("key", wanted.key)
+    owner = b"" if wanted.owner is None else check_text("owner", wanted.owner)
     namespace = scope.namespace
     tenant = scope.tenant_bytes
+    id = keys.identity(tenant, key, owner)
     partition = namespace.partition_of(tenant, owner or key)
     tag = namespace.tags[partition]
     item_keys: tuple[Word, ...] = (keys.record(tag, id),)

@@ -61,12 +61,13 @@ def plan(id: bytes, definition: str, window: str, at_ms: int, now_ms: int, /) ->
 
 
 def first_instants(timing: Timing, id: bytes, now_ms: int) -> tuple[int, int]:
-    """The first occurrence after ``now_ms`` of a timing that `is_asked`, and the one after it, 0 for none (epoch ms).
+    """The first occurrence of a timing that `is_asked`, and the one after it, 0 for none (epoch ms).
 
-    Raises `InvalidSchedule` where there is none, and for a jitter that is as long as the calendar's period.
+    That of a calendar is later than ``now_ms``, that of an interval may be due at once. Raises `InvalidSchedule` where
+    there is none, and for a jitter that is as long as the calendar's period.
     """
     occurrences = occurrences_from(timing, id, now_ms)
-    first_ms = occurrences.first_ms(now_ms)
+    first_ms = occurrences.first_ms(now_ms if timing.kind == "cron" else now_ms - 1)
     if first_ms is None:
         if timing.until_ms is not None:
             raise InvalidSchedule(
@@ -85,7 +86,9 @@ def occurrences_from(timing: Timing, id: bytes, now_ms: int) -> Occurrences:
 
     Raises `InvalidSchedule` for a jitter that is as long as the calendar's period.
     """
-    occurrences = occurrences_of(timing, id, _base(timing, now_ms))
+    if timing.kind == "every" and (timing.rule is None or timing.rule.anchor_ms is None):
+        timing = replace(timing, start_ms=_base(timing, now_ms))
+    occurrences = occurrences_of(timing, id, timing.start_ms or 0)
     if timing.rule is not None and timing.rule.jitter_ms:
         shortest_ms = occurrences.shortest_gap_ms(now_ms)
         if shortest_ms is not None and timing.rule.jitter_ms >= shortest_ms:
@@ -98,7 +101,7 @@ def occurrences_from(timing: Timing, id: bytes, now_ms: int) -> Occurrences:
 
 
 def _base(timing: Timing, now_ms: int) -> int:
-    """The first instant of an interval that has no grid yet."""
+    """The first instant of an interval without an anchor; its grid begins there."""
     if timing.start_ms is not None:
         return timing.start_ms
     wait_ms = timing.every_ms if timing.initial_delay_ms is None else timing.initial_delay_ms
