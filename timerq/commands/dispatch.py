@@ -110,7 +110,7 @@ def read_fired(reply: Reply) -> Fired:
 def ask(planner: Planner, handover: Handover, now_ms: int) -> Advance:
     """What the planner says of a handover at ``now_ms`` (epoch ms), as a step for advance.lua."""
     if handover.word == "refill":
-        # only what comes after it is wanted, also where it is due by now: what becomes of it is asked when it is claimed
+        # only what follows is wanted, though it may be due by now: what becomes of it is asked when it is claimed
         now_ms = min(now_ms, handover.at_ms - 1)
     try:
         plan = planner(handover.id, handover.definition, handover.window, handover.at_ms, now_ms)
