@@ -141,9 +141,8 @@ local FIELDS = {s = 1, d = 1, p = 1, p1 = 1, p2 = 1, p3 = 1, c = 1, w = 1, t = 1
   u = 1, g = 1, z = 1, b = 1, y = 1, q = 1, l0 = 1, l1 = 1, l2 = 1, l3 = 1, l4 = 1, l5 = 1, l6 = 1, l7 = 1, l8 = 1,
   l9 = 1}
 
--- Those that are what happened to a schedule, not what it is; a new definition of a recurring one keeps them.
-local HISTORY = {t = 1, u = 1, g = 1, q = 1, l0 = 1, l1 = 1, l2 = 1, l3 = 1, l4 = 1, l5 = 1, l6 = 1, l7 = 1, l8 = 1,
-  l9 = 1}
+-- Whether a field is what happened to a schedule, not what it is; a new definition of a recurring one keeps it.
+local function is_history(field) return string.find(field, '^[tugq]$') or string.find(field, '^l%d$') end
 
 -- A record's fields and values with the packed ones taken apart; nil when there are none. Raises on one that cannot be
 -- read.

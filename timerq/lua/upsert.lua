@@ -62,7 +62,7 @@ local function same_definition(record, from, to)
   local left = {}
   for i = 1, #flat, 2 do
     -- these are what happened to a schedule, not what it is
-    if not HISTORY[flat[i]] and not string.find(flat[i], '^[sfmezb]$') then left[flat[i]] = flat[i + 1] end
+    if not is_history(flat[i]) and not string.find(flat[i], '^[sfmezb]$') then left[flat[i]] = flat[i + 1] end
   end
   for i = from, to, 2 do
     if ARGV[i] ~= 'b' then
@@ -87,7 +87,7 @@ local function drop_stale_fields(record, from, to, keep_first, keep_history, kee
   for i = from, to, 2 do wanted[ARGV[i]] = true end
   local stale = {}
   for _, field in ipairs(redis.call('HKEYS', record)) do
-    if not wanted[field] and not (HISTORY[field] and keep_history and (field ~= 't' or keep_totals)) then stale[#stale + 1] = field end
+    if not wanted[field] and not (keep_history and is_history(field) and (field ~= 't' or keep_totals)) then stale[#stale + 1] = field end
   end
   if #stale > 0 then redis.call('HDEL', record, unpack(stale)) end
 end
