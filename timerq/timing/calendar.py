@@ -18,8 +18,8 @@ from timerq.model import DstGap, DstOverlap, Rule
 from timerq.timing.cron import CronFields, parse_cron
 from timerq.timing.exclusions import parse_exclusions
 from timerq.timing.instants import MAX_INSTANT_MS
-from timerq.timing.walls import NEVER, DayRange, Walls
-from timerq.timing.zones import Zone, zone
+from timerq.timing.walls import DAY_S, NEVER, DayRange, Walls
+from timerq.timing.zones import CYCLE_S, STEADY_S, Zone, zone
 
 MAX_EXPRESSIONS = 100
 """How many expressions a calendar may have."""
@@ -37,7 +37,7 @@ class Calendar:
     They are whole seconds, each once, and in order. Made by `calendar_of`; immutable.
     """
 
-    __slots__ = ("_all", "_clock", "_first", "_fixed", "_second", "_shift", "zone")
+    __slots__ = ("_all", "_clock", "_first", "_fixed", "_second", "_shift", "_steady", "zone")
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class Calendar:
         self._all = Walls(expressions, excluded, off)
         self._fixed = None if not fixed else Walls(fixed, excluded, off) if clock else self._all
         self._clock = None if not clock else Walls(clock, excluded, off) if fixed else self._all
+        self._steady = max(STEADY_S, (off[-1][1] + 2) * DAY_S if off else 0)
         self._shift = bool(fixed) and dst_gap == "shift"
         self._first = bool(fixed) and dst_overlap == "first"
         self._second = bool(fixed) and dst_overlap == "second"
@@ -61,8 +62,9 @@ class Calendar:
     def next_ms(self, after_ms: int) -> int | None:
         """The first instant later than ``after_ms``; None: there is none up to the end of 9999."""
         at = max(after_ms // 1000 + 1, 0)
+        stop = min(max(at, self._steady) + CYCLE_S, _LAST)  # a whole cycle without one: there is none
         known, wall = NEVER, -1  # no wall time from `known` on and before `wall` is named
-        while at <= _LAST:
+        while at <= stop:
             start, end, offset, head, tail, gap = self.zone.piece(at)
             if gap is not None and at == start and self._moved(gap, start + offset):
                 return at * 1000
@@ -120,6 +122,7 @@ class Calendar:
         at = max(after_ms // 1000 + 1, 0)
         stop = min(until_ms // 1000, _LAST) + 1
         total = 0
+        first, known = 0, 0  # wall times from `first` on and before `known` are still to be counted
         while at < stop:
             start, end, offset, head, tail, gap = self.zone.piece(at)
             end = min(end, stop)
@@ -127,13 +130,15 @@ class Calendar:
             if gap is not None and at == start and self._moved(gap, here):
                 total += 1
                 here += 1  # what is named there anyway is the same instant
-            total += self._all.count(here, last)
             if self._first and here < head:
                 total -= self._fixed_alone(here, min(head, last))
             elif self._second and tail < last:
                 total -= self._fixed_alone(max(here, tail), last)
-            at = end
-        return total
+            if here != known:
+                total += self._all.count(first, known)
+                first = here
+            at, known = end, last
+        return total + self._all.count(first, known)
 
     def explain(self, at_ms: int) -> Literal["shifted", "repeated"] | None:
         """What a clock change has to do with an instant of this calendar.

@@ -1,8 +1,8 @@
 """IANA time zones, as pieces of time of one UTC offset.
 
-The rules of a zone are `zoneinfo`'s, asked through its public interface alone: the offset is probed once a day, and a
-change is bisected to the second. No zone has ever changed back within a day. Pieces are made when they are first
-needed, for a bit more than a year at once, and a bounded number of them is kept.
+The rules of a zone are `zoneinfo`'s, asked through its public interface alone: the offset is probed every other day,
+and a change is bisected to the second. (Since 1970 no zone has changed back in less than six days.) Pieces are made
+when they are first needed, for seven weeks at once, and a bounded number of them is kept.
 
 Instants here are whole seconds since 1970-01-01T00:00:00Z; a wall time is an instant plus the zone's offset.
 """
@@ -23,11 +23,17 @@ from timerq.errors import InvalidSchedule
 CORRECTION_S = 3 * 3600
 """A change of this size or more is a correction of the clock, for which nobody makes up; see cron(8) of Debian."""
 
+CYCLE_S = 146_097 * 86_400
+"""400 years, after which the calendar repeats, and with it the rules of a zone."""
+
+STEADY_S = int(datetime(2400, 1, 1, tzinfo=UTC).timestamp())
+"""From here on the zones have rules alone; the dates their files list end in 2087."""
+
 _DAY_S = 86_400
-_STRETCH_BITS = 25  # pieces are made for 2^25 seconds at once, 388 days
-_CYCLE_S = 146_097 * _DAY_S  # 400 years: with the calendar, the rules of a zone repeat
-_CYCLE_START_S = (datetime(2400, 1, 1, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_STRETCH_BITS = 22  # pieces are made for 2^22 seconds at once, 48 days and a half
+_PROBE_S = 2 * _DAY_S
+_NOTHING, _SECOND = timedelta(0), timedelta(seconds=1)
+_FOREVER = 1 << 60
 
 _NAME = re.compile(r"[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,3}")
 _NO_ZONES = {"Factory", "localtime", "posixrules"}  # files that stand among the zones, and are none
@@ -54,16 +60,20 @@ class Piece(NamedTuple):
 class Zone:
     """A time zone by its IANA name; made by `zone`."""
 
-    __slots__ = ("_info", "name")
+    __slots__ = ("_always", "_info", "name")
 
     def __init__(self, name: str, info: tzinfo) -> None:
         self.name = name
         self._info = info
+        always = info.utcoffset(None)  # None where it depends
+        self._always = None if always is None else _plain(0, _FOREVER, always // _SECOND)
 
     def piece(self, at: int) -> Piece:
         """The piece that the instant ``at`` (0 or later) is in."""
-        if at >= _CYCLE_START_S + _CYCLE_S:
-            shift = (at - _CYCLE_START_S) // _CYCLE_S * _CYCLE_S
+        if self._always is not None:
+            return self._always
+        if at >= STEADY_S + CYCLE_S:
+            shift = (at - STEADY_S) // CYCLE_S * CYCLE_S
             start, end, offset, head, tail, gap = self.piece(at - shift)
             after_gap = None if gap is None else gap + shift
             return Piece(start + shift, end + shift, offset, head + shift, tail + shift, after_gap)
@@ -78,8 +88,8 @@ class Zone:
 
     def probe(self, at: int) -> int:
         """The offset as `zoneinfo` tells it, in seconds; for instants up to the year 2800."""
-        offset = (_EPOCH + timedelta(seconds=at)).astimezone(self._info).utcoffset() or timedelta()
-        return offset // timedelta(seconds=1)
+        offset = datetime.fromtimestamp(at, self._info).utcoffset() or _NOTHING
+        return offset // _SECOND
 
 
 def zone(name: str, field: str = "timezone") -> Zone:
@@ -108,14 +118,20 @@ def _zone(name: str) -> Zone:
 # ------------------------------------------------------------------------------------------- pieces
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=8192)
 def _stretch(zone: Zone, number: int) -> tuple[Piece, ...]:
-    """The pieces of a stretch of 2^25 seconds; they end where it ends."""
+    """The pieces of a stretch of 2^22 seconds; they end where it ends."""
     start, end = number << _STRETCH_BITS, (number + 1) << _STRETCH_BITS
     # A clock change a day before or after still matters: what it repeats may reach into the stretch.
-    changes = list(_changes(zone, start - _DAY_S, end + _DAY_S))
+    changes = list(_changes(zone, max(start - _DAY_S, 0), end + _DAY_S))
+    if not changes:
+        return (_plain(start, end, zone.probe(start)),)
     cuts = sorted({start, end, *(at for at, _, _ in changes if start < at < end)})
     return tuple(_piece(first, last, changes, zone) for first, last in pairwise(cuts))
+
+
+def _plain(start: int, end: int, offset: int) -> Piece:
+    return Piece(start, end, offset, start + offset, end + offset, None)
 
 
 def _piece(start: int, end: int, changes: list[tuple[int, int, int]], zone: Zone) -> Piece:
@@ -136,11 +152,11 @@ def _piece(start: int, end: int, changes: list[tuple[int, int, int]], zone: Zone
 def _changes(zone: Zone, start: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Each change of the offset from ``start`` on and before ``end``: its instant, the offset before and after."""
     known = zone.probe(start)
-    for day in range(start, end, _DAY_S):
-        until = min(day + _DAY_S, end)
+    for since in range(start, end, _PROBE_S):
+        until = min(since + _PROBE_S, end)
         reached = zone.probe(until)
-        while known != reached:  # two changes in one day are found one after the other
-            low, high = day, until
+        while known != reached:  # of two changes, the first is found first
+            low, high = since, until
             while high - low > 1:
                 middle = (low + high) // 2
                 if zone.probe(middle) == known:
@@ -149,7 +165,7 @@ def _changes(zone: Zone, start: int, end: int) -> Iterator[tuple[int, int, int]]
                     high = middle
             after = zone.probe(high)
             yield high, known, after
-            day, known = high, after
+            since, known = high, after
 
 
 # ------------------------------------------------------------------------------------------- names
