@@ -20,8 +20,12 @@ _MAX_NOTE_BYTES = 1000
 
 
 class Going(NamedTuple):
-    """Where a paused schedule goes on: its next occurrence and the one after it (epoch ms), and what is left out."""
+    """Where a paused schedule goes on: its next occurrence and the one after it, and how many are left out.
 
+    ``paused_at_ms`` is the occurrence it stood at, which fences it (all in epoch ms).
+    """
+
+    paused_at_ms: int
     at_ms: int
     following_ms: int | None
     skipped: int
@@ -47,7 +51,9 @@ def item(
     item_keys: tuple[Word, ...] = (keys.record(tag, id),)
     if owner_bytes:
         item_keys += (keys.owner_index(tag, scope.tenant_bytes, owner_bytes),)
-    where = ("", "", "") if going is None else (going.at_ms, _or_unknown(going.following_ms), going.skipped)
+    where: tuple[Word, ...] = ("", "", "", "")
+    if going is not None:
+        where = (going.paused_at_ms, going.at_ms, _or_unknown(going.following_ms), going.skipped)
     args: tuple[Word, ...] = (
         verb,
         "" if if_version is None else str(if_version),

@@ -126,7 +126,8 @@ def resume_from_now(
 ) -> Steps[Change]:
     """Arms a paused schedule for its next occurrence after now; what was missed is left out and counted.
 
-    The instants are computed here from what is stored, and the version fences them: where it changes meanwhile, again.
+    The instants are computed here from what is stored; its version and occurrence fence them: where they change
+    meanwhile, again.
     """
     while True:
         schedule = yield from get(scope, key, owner)
@@ -139,17 +140,18 @@ def resume_from_now(
         going = _going(schedule, now_ms)
         item = edit.item(scope, "skip", key, owner, schedule.version, by=by, going=going)
         change = yield from one(scope, item, durable)
-        if change.outcome is not Outcome.VERSION_MISMATCH or if_version is not None:
+        again = if_version in (None, change.version)
+        if change.outcome is not Outcome.VERSION_MISMATCH or not again:
             return change
 
 
 def _going(schedule: Schedule, now_ms: int) -> edit.Going:
     timing = schedule.timing
     if timing.policy is not None and timing.policy.fixed_delay:
-        return edit.Going(now_ms + (timing.every_ms or 0), None, 0)
+        return edit.Going(schedule.at_ms, now_ms + (timing.every_ms or 0), None, 0)
     if timing.kind == "every" and timing.rule is None:
         at_ms, missed = interval_after(schedule.at_ms, timing.every_ms or 1, now_ms)
-        return edit.Going(at_ms, None, 1 + missed)
+        return edit.Going(schedule.at_ms, at_ms, None, 1 + missed)
     occurrences = _recurring(schedule)
     next_ms = occurrences.next_ms(now_ms)
     if next_ms is None:
@@ -159,7 +161,7 @@ def _going(schedule: Schedule, now_ms: int) -> edit.Going:
             "want a schedule that has occurrences left; resume it without from_now, or cancel it",
         )
     skipped = 1 + occurrences.count(schedule.at_ms, now_ms)
-    return edit.Going(next_ms, occurrences.next_ms(next_ms) or 0, skipped)
+    return edit.Going(schedule.at_ms, next_ms, occurrences.next_ms(next_ms) or 0, skipped)
 
 
 def backfill(

@@ -16,9 +16,9 @@
 -- ARGV now_ms  ms     – the manual clock's time, else empty
 -- ARGV seq     number – this request's number in its session
 -- ARGV tenant  text
--- ARGV item*          – each item's verb, if_version (empty for any), by, note, new at, following and skipped
+-- ARGV item*          – each item's verb, if_version (empty for any), by, note, at, new at, following and skipped
 --
--- verb: pause; resume; skip – resume at the new at, the `skipped` occurrences before it left out; trigger; consume
+-- verb: pause; resume; skip – resume at the new at, the `skipped` occurrences from `at` on left out; trigger; consume
 --
 -- RETURN a line an item:
 --   PAUSED version at
@@ -27,7 +27,7 @@
 --   TRIGGERED version event_id
 --   DUPLICATE version event_id      – it was triggered in this very second: this is the event
 --   NOT_PENDING
---   VERSION_MISMATCH version
+--   VERSION_MISMATCH version        – or, of skip, the version is right and `at` is another by now
 --   INVALID consume                 – only a one-shot can be consumed
 --   BROKEN reason                   – the record cannot be read, or the stream refuses
 --   LATER                           – not looked at: too many bytes were published; ask again
@@ -91,7 +91,7 @@ local function resume(record, id, old, version, at, by, new_at, following, skipp
   return 'RESUMED ' .. version .. ' ' .. at
 end
 
-local function edit(id, record, verb, if_version, by, note, new_at, following, skipped)
+local function edit(id, record, verb, if_version, by, note, known_at, new_at, following, skipped)
   local old = redis.call('HGET', record, 's')
   if not old and redis.call('EXISTS', record) == 0 then
     if if_version ~= '' and if_version ~= '0' then return 'VERSION_MISMATCH 0' end
@@ -103,17 +103,18 @@ local function edit(id, record, verb, if_version, by, note, new_at, following, s
   if verb == 'trigger' or verb == 'consume' then return trigger(record, id, version, verb == 'consume', by) end
   if (verb == 'pause') == (state == 'p') then return 'UNCHANGED ' .. version .. ' ' .. at end
   if verb == 'pause' then return pause(record, id, old, version, at, by, note) end
+  if known_at ~= '' and known_at ~= at then return 'VERSION_MISMATCH ' .. version end
   return resume(record, id, old, version, at, by, new_at, following, skipped)
 end
 
 local k = first_item_key
-for a = first_item_arg, #ARGV, 7 do
+for a = first_item_arg, #ARGV, 8 do
   local record = KEYS[k]
   local id = string.sub(record, prefix)
   k = k + (string.byte(id, -1) == 0 and 1 or 2)
   local line = 'LATER'
   if published <= BYTES then
-    local fine, said = pcall(edit, id, record, unpack(ARGV, a, a + 6))
+    local fine, said = pcall(edit, id, record, unpack(ARGV, a, a + 7))
     line = fine and said or 'BROKEN ' .. reason(said)
   end
   lines[#lines + 1] = line
