@@ -5,6 +5,7 @@ values    words → values          show     values → lines, tables, JSON
 lines     JSON lines → upserts
 arm       upsert                  change   cancel trigger pause resume publish
 look      get list count stats tail        why      why
+declare   plan apply crontab
 run       init worker dev         demo     demo (with ledger: what was promised, and what came)
 """
 
@@ -15,7 +16,7 @@ import sys
 import click
 
 from timerq import __version__
-from timerq.cli import arm, change, demo, look, run, why
+from timerq.cli import arm, change, declare, demo, look, run, why
 from timerq.cli.base import Commands, where_options
 
 
@@ -52,6 +53,9 @@ for command in (
     change.pause,
     change.resume,
     change.publish,
+    declare.plan,
+    declare.apply,
+    declare.crontab,
     run.worker,
     look.tail,
     look.stats,

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from timerq.commands.arming import Upsert
-from timerq.declare.declared import Declared
+from timerq.declare.declared import Declared, DeclaredSet, make_set
 from timerq.declare.documents import Unreadable
 from timerq.declare.entries import Naming, check
+from timerq.declare.files import decode
 from timerq.errors import Fault, InvalidDeclaration, InvalidSchedule
 from timerq.model import Event
 from timerq.timing.cron import parse_cron
@@ -34,6 +35,28 @@ class _Line:
     user: str | None
     command: str
     stdin: str | None
+
+
+def load_crontab(
+    data: bytes,
+    source: str,
+    label: str,
+    *,
+    system: bool = False,
+    event_type: str = "crontab",
+    prefix: str = "",
+    hint: str = "set=",
+) -> DeclaredSet:
+    """The schedules of a crontab's bytes as the set ``label``; the words are those of `read_crontab`.
+
+    Raises `InvalidDeclaration`.
+    """
+    try:
+        text = decode(data)
+    except Unreadable as error:
+        raise InvalidDeclaration([Fault(source, error.line, error.key, error.text)]) from None
+    schedules = read_crontab(text, source, system=system, event_type=event_type, prefix=prefix)
+    return make_set(label, schedules, source, hint)
 
 
 def read_crontab(
