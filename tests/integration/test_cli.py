@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-import timerq.cli.change
+import timerq.cli.ask
 from tests.support.cli import Run, objects, run_cli, upsert
 from timerq import Event, TimerQueue
 from timerq.cli import show
@@ -320,7 +320,7 @@ def test_many_are_cancelled_only_when_one_says_so(run: Run, monkeypatch: pytest.
     class Sys:
         stdin = Terminal
 
-    monkeypatch.setattr(timerq.cli.change, "sys", Sys)
+    monkeypatch.setattr(timerq.cli.ask, "sys", Sys)
     result = run("cancel", "--prefix", "a", input="n\n")
     assert result.exit_code == 1
     assert "Cancel 3 schedules whose key begins with 'a'?" in result.stderr

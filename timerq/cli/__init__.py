@@ -2,9 +2,11 @@
 
 base      where the queue is, how faults end, shared options; bar: progress
 values    words → values          show     values → lines, tables, JSON
-lines     JSON lines → upserts
+lines     JSON lines → upserts    options  what is published, when, under which policy
+ask       before what cannot be taken back
 arm       upsert                  change   cancel trigger pause resume publish
-look      get list count stats tail        why      why
+describe  get, and what a dry run says     recur    preview next backfill done
+look      list count stats tail            why      why
 declare   plan apply crontab
 run       init worker dev         demo     demo (with ledger: what was promised, and what came)
 """
@@ -16,7 +18,7 @@ import sys
 import click
 
 from timerq import __version__
-from timerq.cli import arm, change, declare, demo, look, run, why
+from timerq.cli import arm, change, declare, demo, describe, look, recur, run, why
 from timerq.cli.base import Commands, where_options
 
 
@@ -35,6 +37,7 @@ def cli() -> None:
     Try:
       timerq dev                                                  a Redis and a dispatcher, for a laptop
       timerq upsert hello --type greeting --delay 3s              a timer
+      timerq preview '0 9 * * MON-FRI' --timezone Europe/Paris    when that would be
       timerq tail                                                 what fires
 
     Exit codes: 0, 2 bad input, 3 not found or a race lost, 4 Redis unavailable.
@@ -45,13 +48,17 @@ for command in (
     run.init,
     arm.upsert,
     change.cancel,
-    look.get,
+    describe.get,
     look.list_,
     look.count,
+    recur.preview,
+    recur.next_,
     why.why,
     change.trigger,
     change.pause,
     change.resume,
+    recur.backfill,
+    recur.done,
     change.publish,
     declare.plan,
     declare.apply,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +14,8 @@ import click
 import redis
 
 from timerq.client import TimerQueue
+from timerq.commands.command import Scope
+from timerq.commands.namespace import find_namespace
 from timerq.errors import ContractBroken, DurabilityUnavailable, QueueUnavailable, TimerqError
 from timerq.settings import Settings
 from timerq.topology import redact
@@ -56,6 +60,12 @@ class Target:
             tenant=settings.tenant,
             payload_limit=settings.max_payload_bytes,
         )
+
+    def scope(self, queue: TimerQueue) -> Scope:
+        """For looking: a namespace that is not there is not made."""
+        settings = self.resolve()
+        namespace = queue.run(find_namespace(settings.namespace))
+        return Scope(namespace, settings.tenant, settings.tenant.encode(), settings.max_payload_bytes)
 
     def refuse_redis(self, command: str) -> None:
         """For the commands that bring a Redis of their own."""
@@ -186,6 +196,27 @@ class QueueCommand(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(where_options(hidden=True))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Options that name a section stand in it, the others behind."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option):
+                sections.setdefault(getattr(parameter, "section", "Options"), []).append(record)
+        for name in sorted(sections, key="Options".__eq__):
+            with formatter.section(name):
+                formatter.write_dl(sections[name])
+
+
+def who() -> str:
+    """USER@HOST: who sits at this terminal, as far as the machine knows."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = str(os.getuid()) if hasattr(os, "getuid") else "somebody"
+    name = f"{user}@{socket.gethostname()}".replace("\0", "")
+    return name.encode(errors="replace")[:200].decode(errors="ignore")
 
 
 def json_option(command: F) -> F:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from timerq.cli import show
-from timerq.cli.arm import event_of, event_options
+from timerq.cli.ask import confirm
 from timerq.cli.base import (
-    BadInput,
-    Failure,
     NotFound,
     QueueCommand,
     Target,
@@ -19,7 +16,9 @@ from timerq.cli.base import (
     json_option,
     owner_option,
     pass_target,
+    who,
 )
+from timerq.cli.options import by_option, event_of, event_options, type_option
 from timerq.cli.values import number
 from timerq.model import Change, Outcome
 
@@ -107,22 +106,22 @@ def _ask(count: int, prefix: str | None, owner: str | None) -> None:
         what += f" whose key begins with {show.clean(prefix)!r}"
     if owner is not None:
         what += f" of owner {show.clean(owner)!r}"
-    if not sys.stdin.isatty():
-        raise BadInput(f"this would cancel {what}, and there is no terminal to ask on: add --yes")
-    if not click.confirm(f"Cancel {what}?", err=True):
-        raise Failure("nothing was cancelled")
+    confirm(f"Cancel {what}?", f"cancel {what}", "nothing was cancelled")
 
 
 @click.command(cls=QueueCommand)
 @click.argument("key")
 @owner_option
 @click.option("--consume", is_flag=True, help="Take a one-shot out: it does not fire again when it is due.")
+@by_option
 @_version_option
 @durable_option
 @json_option
 @pass_target
-def trigger(target: Target, /, key: str, as_json: bool, **options: Any) -> None:
+def trigger(target: Target, /, key: str, by: str | None, as_json: bool, **options: Any) -> None:
     """Publish the event of KEY now; its timing stays as it is.
+
+    Twice within one second is once: DUPLICATE tells the event of the first.
 
     \b
     Examples:
@@ -130,47 +129,56 @@ def trigger(target: Target, /, key: str, as_json: bool, **options: Any) -> None:
       timerq trigger reminder:order-42 --consume
     """
     with target.open() as queue:
-        _tell(queue.trigger(key, **options), as_json)
+        _tell(queue.trigger(key, by=by or who(), **options), as_json)
 
 
 @click.command(cls=QueueCommand)
 @click.argument("key")
 @owner_option
+@click.option("--note", metavar="TEXT", help="Why; get and why show it.")
+@by_option
 @_version_option
 @durable_option
 @json_option
 @pass_target
-def pause(target: Target, /, key: str, as_json: bool, **options: Any) -> None:
+def pause(target: Target, /, key: str, by: str | None, as_json: bool, **options: Any) -> None:
     """Keep the schedule of KEY from firing until it is resumed.
 
     \b
-    Example:
+    Examples:
       timerq pause heartbeat --owner session-7
+      timerq pause digest --note "closed until the 7th"
     """
     with target.open() as queue:
-        _tell(queue.pause(key, **options), as_json)
+        _tell(queue.pause(key, by=by or who(), **options), as_json)
 
 
 @click.command(cls=QueueCommand)
 @click.argument("key")
 @owner_option
+@click.option("--from-now", is_flag=True, help="Leave out what was missed, and go on with the next one.")
+@by_option
 @_version_option
 @durable_option
 @json_option
 @pass_target
-def resume(target: Target, /, key: str, as_json: bool, **options: Any) -> None:
-    """Arm a paused schedule again; one that is overdue fires now.
+def resume(target: Target, /, key: str, by: str | None, as_json: bool, **options: Any) -> None:
+    """Arm a paused schedule again.
+
+    An overdue one-shot fires now. Of a recurring one, what was missed meanwhile follows its --misfire, or is left out
+    with --from-now.
 
     \b
-    Example:
+    Examples:
       timerq resume heartbeat --owner session-7
+      timerq resume digest --from-now
     """
     with target.open() as queue:
-        _tell(queue.resume(key, **options), as_json)
+        _tell(queue.resume(key, by=by or who(), **options), as_json)
 
 
 @click.command(cls=QueueCommand)
-@click.option("--type", "event_type", metavar="TYPE", required=True, help="The event's type.")
+@type_option(required=True)
 @click.option(
     "--key", metavar="KEY", required=True, help="What it is about; chooses the lane, as --owner does."
 )

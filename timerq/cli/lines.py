@@ -108,14 +108,19 @@ def upsert_pieces(
     source: BinaryIO,
     *,
     longest: int,
+    by: str | None = None,
     durable: str | None = None,
     read: Callable[[int], None] = lambda size: None,
 ) -> Iterator[Result]:
     """Upserts what ``source`` holds; a result a line, in order. ``read`` is told how many bytes each piece was.
 
+    ``by`` is who sets the recurring ones that do not say so.
+
     Raises `QueueUnavailable` where Redis goes away: the results that came are done, the rest of the piece may be.
     """
     for piece in read_pieces(source, longest):
+        if by is not None:
+            _sign(piece.lines, by)
         handles = iter(
             queue.upsert_many([line.value for line in piece.lines if line.wrong is None], durable=durable)
         )
@@ -131,6 +136,12 @@ def upsert_pieces(
             else:
                 yield Result(line.number, fault=answer)
         read(piece.size)
+
+
+def _sign(lines: list[Line], by: str) -> None:
+    for line in lines:
+        if line.wrong is None and ("cron" in line.value or "every" in line.value):
+            line.value.setdefault("by", by)
 
 
 def size_of(source: BinaryIO) -> int | None:

@@ -1,4 +1,4 @@
-"""get, list, count, stats, tail: what is there, and what happens."""
+"""list, count, stats, tail: what is there, and what happens."""
 
 from __future__ import annotations
 
@@ -21,52 +21,6 @@ from timerq.tail import Published, Tail, Unreadable
 _prefix_option = click.option(
     "--prefix", metavar="TEXT", default="", help="Only those whose key begins so; never a pattern."
 )
-
-
-@click.command(cls=QueueCommand)
-@click.argument("key")
-@owner_option
-@json_option
-@pass_target
-def get(target: Target, /, key: str, owner: str | None, as_json: bool) -> None:
-    """Show the schedule of KEY.
-
-    \b
-    Examples:
-      timerq get reminder:order-42
-      timerq get reminder:order-42 --json
-    """
-    with target.open() as queue:
-        schedule = queue.get(key, owner=owner)
-    if schedule is None:
-        raise NotFound(
-            f"{show.name_of(key, owner)}: nothing waits under this key",
-            "If it belongs to an owner, name that with --owner. See what waits with: timerq list",
-        )
-    if as_json:
-        show.say_json(show.schedule_words(schedule))
-        return
-    event = schedule.event
-    lines = {
-        "key": show.clean(schedule.key),
-        "owner": None if schedule.owner is None else show.clean(schedule.owner),
-        "state": show.state_text(schedule),
-        "due": show.when(schedule.at_ms),
-        "timing": show.timing_text(schedule),
-        "until": None if schedule.timing.until_ms is None else show.when(schedule.timing.until_ms),
-        "limit": None if schedule.timing.limit is None else f"{schedule.timing.limit:,}",
-        "fired": f"{schedule.fired_total:,} ({schedule.missed_total:,} missed)"
-        if schedule.timing.kind != "once"
-        else None,
-        "version": str(schedule.version),
-        "type": show.clean(event.type),
-        "stream": event.stream,
-        "payload": show.payload_text(event.payload),
-        "correlation": show.payload_text(dict(event.correlation)) if event.correlation else None,
-    }
-    for name, text in lines.items():
-        if text is not None:
-            show.say(f"{name:<12}{text}")
 
 
 @click.command("list", cls=QueueCommand)
@@ -154,7 +108,7 @@ def _row(schedule: Schedule) -> list[str]:
         show.local_short(schedule.at_ms),
         show.relative(schedule.at_ms, show.now_ms()),
         show.state_text(schedule),
-        show.timing_text(schedule),
+        show.timing_text(schedule.timing),
         show.clean(schedule.event.type),
     ]
 
@@ -211,6 +165,7 @@ def stats(target: Target, /, as_json: bool) -> None:
             ["  held (could not be fired)", f"{found.held:,}"],
             ["fired since the namespace was made", f"{found.fired:,}"],
             ["  missed (folded into others)", f"{found.missed:,}"],
+            ["  skipped (left out)", f"{found.skipped:,}"],
             ["  dropped (their owner was gone)", f"{found.dropped:,}"],
             ["  orphans removed", f"{found.orphans:,}"],
             ["partitions", f"{found.partitions:,}"],

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from timerq.client import Handle
-from timerq.model import Change, Schedule, State, Timing, to_datetime
+from timerq.model import Change, Fire, Schedule, State, Timing, to_datetime
 from timerq.tail import Published
 from timerq.timing.texts import exact as exact
 from timerq.timing.texts import length as length
@@ -105,7 +105,15 @@ def instant_words(name: str, at_ms: int | None) -> dict[str, Any]:
 
 def timing_words(timing: Timing) -> dict[str, Any]:
     """A timing as JSON: the parts that were given."""
-    return {name: value for name, value in asdict(timing).items() if value is not None}
+    return _given(asdict(timing))
+
+
+def _given(parts: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _given(value) if isinstance(value, dict) else value
+        for name, value in parts.items()
+        if value is not None
+    }
 
 
 def schedule_words(schedule: Schedule) -> dict[str, Any]:
@@ -129,7 +137,25 @@ def schedule_words(schedule: Schedule) -> dict[str, Any]:
         "n": schedule.n,
         "fired_total": schedule.fired_total,
         "missed_total": schedule.missed_total,
+        "skipped_total": schedule.skipped_total,
         "held": schedule.held,
+        "fires": [fire_words(fire) for fire in schedule.fires],
+        "by": schedule.by,
+        "paused_by": schedule.paused_by,
+        "paused_note": schedule.paused_note,
+        "label": schedule.label,
+        "running": schedule.running,
+        "failures": schedule.failures,
+    }
+
+
+def fire_words(fire: Fire) -> dict[str, Any]:
+    """A past occurrence as JSON."""
+    return {
+        **instant_words("at", fire.at_ms),
+        **instant_words("fired", fire.fired_ms),
+        "lag_ms": fire.lag_ms,
+        "missed": fire.missed,
     }
 
 
@@ -224,12 +250,16 @@ def name_of(key: str, owner: str | None) -> str:
     return clean(key) if owner is None else f"{clean(key)} of {clean(owner)}"
 
 
-def timing_text(schedule: Schedule) -> str:
-    """``once``, or ``every 5s``."""
-    timing = schedule.timing
-    if timing.kind == "every" and timing.every_ms is not None:
-        return f"every {exact(timing.every_ms)}"
-    return timing.kind
+def timing_text(timing: Timing) -> str:
+    """``once``, ``every 5s``, ``cron 0 9 * * MON-FRI, Europe/Paris``."""
+    rule = timing.rule
+    if rule is not None and rule.cron:
+        more = "" if len(rule.cron) == 1 else f" and {len(rule.cron) - 1} more"
+        return clean(f"cron {rule.cron[0]}{more}, {rule.timezone}")
+    if timing.every_ms is None:
+        return timing.kind
+    after = timing.policy is not None and timing.policy.fixed_delay
+    return f"every {exact(timing.every_ms)}{' after the last' if after else ''}"
 
 
 def state_text(schedule: Schedule) -> str:

@@ -168,16 +168,12 @@ def backfill(
     scope: Scope, key: str, owner: str | None, start: Instant, end: Instant, by: str | None, now_ms: int
 ) -> Steps[Backfilled]:
     """Publishes the occurrences from ``start`` to ``end``, both included, marked as such, in bounded pieces."""
-    start_ms, end_ms = resolve_instant(start, field="start"), resolve_instant(end, field="end")
-    if end_ms < start_ms:
-        raise InvalidSchedule("end", end, "want end= at or after start=")
-    if end_ms > now_ms:
-        raise InvalidSchedule("end", end, "want a range of the past: what is to come fires by itself")
+    start_ms, end_ms = past_range(start, end, now_ms)
     by_bytes = b"" if by is None else check_text("by", by)
     schedule = yield from get(scope, key, owner)
     if schedule is None:
         return Backfilled(Outcome.NOT_PENDING, key, owner, 0, 0)
-    instants = list(_between(_recurring(schedule), start_ms, end_ms))
+    instants = occurrences_between(schedule, start_ms, end_ms)
     partition, tag, id, _ = locate(scope, key, owner)
 
     def read(reply: Reply) -> list[str]:
@@ -205,6 +201,24 @@ def backfill(
         if words[0] != "BACKFILLED":
             raise ContractBroken(f"unexpected answer {words[0]!r}")
     return Backfilled(Outcome.PUBLISHED, key, owner, schedule.version, published)
+
+
+def past_range(start: Instant, end: Instant, now_ms: int) -> tuple[int, int]:
+    """The first and the last instant of a range to backfill (epoch ms); raises `InvalidSchedule`."""
+    start_ms, end_ms = resolve_instant(start, field="start"), resolve_instant(end, field="end")
+    if end_ms < start_ms:
+        raise InvalidSchedule("end", end, "want end= at or after start=")
+    if end_ms > now_ms:
+        raise InvalidSchedule("end", end, "want a range of the past: what is to come fires by itself")
+    return start_ms, end_ms
+
+
+def occurrences_between(schedule: Schedule, start_ms: int, end_ms: int) -> list[int]:
+    """The occurrences of a stored schedule from ``start_ms`` to ``end_ms``, both included (all epoch ms).
+
+    Raises `InvalidSchedule` where there are more than one backfill publishes, and for a schedule without a grid.
+    """
+    return list(_between(_recurring(schedule), start_ms, end_ms))
 
 
 def _between(occurrences: Occurrences, start_ms: int, end_ms: int) -> Iterator[int]:
