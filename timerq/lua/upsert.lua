@@ -82,14 +82,22 @@ local function keep(record, version, at, state)
   return 'KEPT ' .. version .. ' ' .. at .. ' ' .. state .. ' ' .. #flat
 end
 
-local function drop_stale_fields(record, from, to, keep_first, keep_history, keep_totals, keep_pause)
-  local wanted = {s = true, f = keep_first, z = keep_pause}
+-- Of what the old one has besides, the fields of one letter that are in `kept` stay, and its last fires where they do.
+local function drop_stale_fields(record, from, to, kept, keep_fires)
+  local wanted = {}
   for i = from, to, 2 do wanted[ARGV[i]] = true end
   local stale = {}
   for _, field in ipairs(redis.call('HKEYS', record)) do
-    if not wanted[field] and not (keep_history and is_history(field) and (field ~= 't' or keep_totals)) then stale[#stale + 1] = field end
+    if not wanted[field] and not string.find(field, kept) and not (keep_fires and string.find(field, '^l%d$')) then
+      stale[#stale + 1] = field
+    end
   end
   if #stale > 0 then redis.call('HDEL', record, unpack(stale)) end
+end
+
+local function totals_of(record)
+  local fired, missed, skipped = read_totals(redis.call('HGET', record, 't'))
+  return int(fired) .. ' ' .. int(missed) .. ' ' .. int(skipped)
 end
 
 local function upsert(record, id, own, floor, once, set, when, options, from, to)
@@ -159,7 +167,7 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
         redis.call('HSET', record, 's', want .. string.sub(old, 2))
         head_moved = true
         if want == 'a' then
-          redis.call('HDEL', record, 'm', 'z')
+          redis.call('HDEL', record, 'm', 'z', 'q')
           arm(id, at, tonumber(at))
         else
           unscored[id] = true
@@ -167,7 +175,7 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
         log(want == 'p' and 'paused' or 'resumed', id, version)
       end
       if set then call('ZADD', set, generation, id) end
-      return 'UNCHANGED ' .. version .. ' ' .. at .. ' ' .. want .. ' ' .. n .. ' ' .. (redis.call('HGET', record, 't') or '0 0 0')
+      return 'UNCHANGED ' .. version .. ' ' .. at .. ' ' .. want .. ' ' .. n .. ' ' .. totals_of(record)
     end
     if kind == 'c' and byte(when) == 64 and due < now_ms then return 'LATE ' .. int(now_ms) end
   elseif options ~= '' then
@@ -209,7 +217,12 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
     return 'CREATED ' .. new_version .. ' ' .. due_text .. ' ' .. new_state
   end
   if call('HLEN', record) ~= (to - from + 3) / 2 + (first and 1 or 0) then
-    drop_stale_fields(record, from, to, first, had_history, totals, new_state == 'p')
+    local kept = 's' .. (first and 'f' or '') .. (new_state == 'p' and 'z' or '')
+    if had_history then
+      kept = kept .. 'ug' .. (totals and 't' or '')
+      if state ~= 'p' or new_state == 'p' then kept = kept .. 'q' end -- one that goes on has not failed yet
+    end
+    drop_stale_fields(record, from, to, '^[' .. kept .. ']$', totals)
   end
   if state == 'h' or state == 'c' then
     call('ZREM', k_held, id)
@@ -219,7 +232,7 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
   end
   log('replaced', id, new_version, version, by == '1' and call('HGET', record, 'b') or '')
   return 'REPLACED ' .. new_version .. ' ' .. due_text .. ' ' .. new_state .. ' ' .. version .. ' ' .. at .. ' '
-    .. (totals and call('HGET', record, 't') or '0 0 0')
+    .. (totals and totals_of(record) or '0 0 0')
 end
 
 local k, a = first_item_key, first_item_arg
