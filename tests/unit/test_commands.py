@@ -20,6 +20,7 @@ from timerq import (
     QueueUnavailable,
     TimerQueue,
     Upsert,
+    keys,
 )
 from timerq.commands import cancel, edit, read, upsert
 from timerq.commands.command import (
@@ -83,7 +84,7 @@ def refusal(act: Callable[[], Any]) -> InvalidSchedule:
 
 def refused(field: str, **words: Any) -> InvalidSchedule:
     given: dict[str, Any] = {"key": "k", "event": EVENT, **words}
-    if not any(given.get(name) is not None for name in ("at", "delay", "every")):
+    if not any(given.get(name) is not None for name in ("at", "delay", "every", "cron")):
         given.setdefault("delay", 5)
     error = refusal(lambda: upsert.item(SCOPE, Upsert(**given)))
     assert error.field == field, (error, given)
@@ -349,16 +350,67 @@ def test_most_upserts_need_no_options() -> None:
     assert upsert.item(SCOPE, Upsert("k", EVENT, every=5, start=7)).args[:2] == ("@7", "")
 
 
-def test_options_are_eleven_words() -> None:
+def test_options_are_thirteen_words() -> None:
     full = Upsert(
         "k", EVENT, every=5, until=100, limit=3, mode="keep", restart=True, paused=False, reset=True, if_version=9,
-        idempotency_key="t", owner="o",
+        idempotency_key="t", owner="o", by="ops",
     )  # fmt: skip
-    item = upsert.item(SCOPE, full, incarnation=8)
+    item = upsert.item(SCOPE, full, incarnation=8, member=upsert.Membership("jobs", 4))
     *words, digest = str(item.args[1]).split(" ")
-    assert words == ["keep", "0", "1", "1", "9", "-", "8", "-", "100", "3"]
+    assert words == ["keep", "0", "1", "1", "9", "-", "8", "-", "100", "3", "4", "1"]
     assert len(digest) == 32
-    assert len(item.keys) == 4  # record, owner's index and floor, token
+    assert len(item.keys) == 5  # record, owner's index and floor, token, the set
+    assert item.keys[4] == keys.declared_set(TAGS[item.partition], b"acme", b"jobs")
+
+
+@pytest.mark.parametrize(
+    ("word", "position", "said"),
+    [
+        ({"mode": "keep"}, 0, "keep"),
+        ({"paused": True}, 1, "1"),
+        ({"paused": False}, 1, "0"),
+        ({"restart": True}, 2, "1"),
+        ({"reset": True}, 3, "1"),
+        ({"if_version": 0}, 4, "0"),
+        ({"until": 100}, 8, "100"),
+        ({"limit": 3}, 9, "3"),
+        ({"by": "ops"}, 11, "1"),
+    ],
+)
+def test_each_option_has_its_place(word: dict[str, Any], position: int, said: str) -> None:
+    plain = ["replace", "-", "0", "0", "-", "-", "-", "-", "-", "-", "-", "-", "-"]
+    plain[position] = said
+    assert str(upsert.item(SCOPE, Upsert("k", EVENT, every=5, **word)).args[1]).split(" ") == plain
+
+
+def test_a_calendar_says_its_first_instant_and_the_one_after_it() -> None:
+    now_ms = 1_750_000_000_000  # 2025-06-15T15:06:40Z
+    item = upsert.item(SCOPE, Upsert("k", EVENT, cron="0 * * * *"), now=lambda: now_ms)
+    first_ms, then_ms = 1_750_003_200_000, 1_750_006_800_000
+    assert item.args[0] == f"@{first_ms}"
+    assert str(item.args[1]).split(" ")[7] == str(then_ms)
+    last = upsert.item(SCOPE, Upsert("k", EVENT, cron="0 * * * *", until=first_ms), now=lambda: now_ms)
+    assert str(last.args[1]).split(" ")[7] == "0"
+
+
+def test_a_first_instant_that_has_passed_on_its_way_is_told_anew() -> None:
+    for words in ({}, {"idempotency_key": "t", "owner": "o"}):
+        wanted = Upsert("k", EVENT, cron="0 * * * *", **words)  # type: ignore[arg-type]
+        item = upsert.item(SCOPE, wanted, now=lambda: 1_750_000_000_000)
+        before = item.args
+        (late,) = read_items([b"OK 1\nLATE 1750003200001"], [item], "accepted")
+        assert isinstance(late, Later)
+        assert item.args[0] == "@1750006800000"
+        # a repeated call has the same digest, whenever it comes
+        assert str(item.args[1]).split(" ")[12] == str(before[1]).split(" ")[12]
+        assert item.args[2:] == before[2:]
+
+
+def test_a_calendar_without_a_clock_is_told_the_time_by_the_script() -> None:
+    item = upsert.item(SCOPE, Upsert("k", EVENT, cron="0 * * * *"))
+    assert item.args[0] == f"@{3_600_000}"
+    read_items([b"OK 1\nLATE 1750003200001"], [item], "accepted")
+    assert item.args[0] == "@1750006800000"
 
 
 def test_the_digest_tells_bodies_apart() -> None:
@@ -552,11 +604,12 @@ def test_an_item_reads_its_line_and_what_stands_behind_it() -> None:
     ("line", "rest", "outcome", "version", "at_ms", "state"),
     [
         ("CREATED 5 10 a", [], "CREATED", 5, 10, "armed"),
-        ("REPLACED 5 10 p 4 9 0 0", [], "REPLACED", 5, 10, "paused"),
-        ("UNCHANGED 5 10 c 0 0 0", [], "UNCHANGED", 5, 10, "claimed"),
+        ("REPLACED 5 10 p 4 9 7 8 9", [], "REPLACED", 5, 10, "paused"),
+        ("UNCHANGED 5 10 c 2 7 8 9", [], "UNCHANGED", 5, 10, "claimed"),
         ("DUPLICATE 5 10 h", [], "DUPLICATE", 5, 10, "held"),
         ("VERSION_MISMATCH 0", [], "VERSION_MISMATCH", 0, None, None),
         ("OWNER_GONE 7", [], "OWNER_GONE", 7, None, None),
+        ("SUPERSEDED 7", [], "SUPERSEDED", 7, None, None),
         (
             "KEPT 5 10 a 6",
             [b"s", b"a 5 10 - 2", b"d", b"o events m old", b"p", b"\xc0"],
@@ -582,7 +635,10 @@ def test_what_an_upsert_says(
         assert result.schedule is not None
         assert result.schedule.version == version
         assert result.schedule.event.type == ("old" if outcome == "KEPT" else "t")
-        assert result.schedule.n == (2 if outcome == "KEPT" else 0)
+        assert result.schedule.n == (2 if outcome in ("KEPT", "UNCHANGED") else 0)
+        stored = result.schedule
+        totals = (stored.fired_total, stored.missed_total, stored.skipped_total)
+        assert totals == ((7, 8, 9) if outcome in ("REPLACED", "UNCHANGED") else (0, 0, 0))
     assert outcome in repr(result)
 
 
@@ -614,8 +670,10 @@ def test_an_unreadable_record_is_an_error_of_its_own() -> None:
 
 def test_a_trigger_names_its_event() -> None:
     item = edit.item(SCOPE, "trigger", "k")
-    (change,) = read_items([b"OK 1\nTRIGGERED 5 0-5-t9"], [item], "accepted")
-    assert (change.outcome, change.version, change.event_id) == ("TRIGGERED", 5, "0-5-t9")
+    for word in ("TRIGGERED", "DUPLICATE"):
+        (change,) = read_items([f"OK 1\n{word} 5 0-5-t9".encode()], [item], "accepted")
+        assert (change.outcome, change.version, change.event_id) == (word, 5, "0-5-t9")
+        assert change
     (error,) = read_items([b"OK 1\nINVALID consume"], [edit.item(SCOPE, "consume", "k")], "accepted")
     assert isinstance(error, InvalidSchedule)
     assert error.field == "consume"

@@ -36,6 +36,7 @@ def test_every_key_of_a_partition_starts_with_its_tag_and_is_in_the_table() -> N
         "{t}:floor:<tenant NUL owner>": keys.owner_floor(TAG, b"acme", b"o"),
         "{t}:floor:<id>": keys.id_floor(TAG, b"acme\0k\0"),
         "{t}:set:<tenant NUL set>": keys.declared_set(TAG, b"acme", b"jobs"),
+        "{t}:run:<event id>": keys.run(TAG, b"3-5-1"),
         "{t}:never": keys.never(TAG),
     }
     for pattern, key in made.items():

@@ -544,8 +544,8 @@ def test_refused_timings(field, given_):
 
 def test_a_refused_timing_says_what_came_and_what_would_be_right():
     error = refusal(resolve_timing, at=1, delay=2)
-    assert str(error) == "timing: got 'at and delay'; want exactly one of at=, delay=, every="
-    assert "only together with every= (here: at=)" in str(refusal(resolve_timing, at=1, limit=2))
+    assert str(error) == "timing: got 'at and delay'; want exactly one of at=, delay=, every=, cron="
+    assert "only with recurring schedules (here: at=)" in str(refusal(resolve_timing, at=1, limit=2))
 
 
 def test_a_timing_is_an_immutable_value():
