@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from timerq import keys
 from timerq.commands import edit
 from timerq.commands.cancel import locate
-from timerq.commands.command import MAX_ITEMS, Durability, Reply, Scope, Steps, command, read_lines
+from timerq.commands.command import (
+    MAX_ITEMS,
+    Command,
+    Durability,
+    Reply,
+    Scope,
+    Steps,
+    command,
+    read_lines,
+)
 from timerq.commands.items import one
 from timerq.commands.read import get
 from timerq.errors import ContractBroken, InvalidSchedule, QueueUnavailable
@@ -16,7 +25,7 @@ from timerq.model import Backfilled, Change, Outcome, Schedule, State, check_tex
 from timerq.timing import (
     MAX_INSTANT_MS,
     Instant,
-    interval_after,
+    is_asked,
     occurrences_of,
     resolve_instant,
 )
@@ -147,21 +156,25 @@ def resume_from_now(
 
 def _going(schedule: Schedule, now_ms: int) -> edit.Going:
     timing = schedule.timing
+    following_ms: int | None = None
+    skipped = 0
     if timing.policy is not None and timing.policy.fixed_delay:
-        return edit.Going(schedule.at_ms, now_ms + (timing.every_ms or 0), None, 0)
-    if timing.kind == "every" and timing.rule is None:
-        at_ms, missed = interval_after(schedule.at_ms, timing.every_ms or 1, now_ms)
-        return edit.Going(schedule.at_ms, at_ms, None, 1 + missed)
-    occurrences = _recurring(schedule)
-    next_ms = occurrences.next_ms(now_ms)
+        next_ms: int | None = now_ms + (timing.every_ms or 0)
+        if timing.until_ms is not None and now_ms + (timing.every_ms or 0) > timing.until_ms:
+            next_ms = None
+    else:
+        occurrences = _recurring(schedule)
+        next_ms = occurrences.next_ms(now_ms)
+        skipped = 1 + occurrences.count(schedule.at_ms, now_ms)
+        if next_ms is not None and is_asked(timing):
+            following_ms = occurrences.next_ms(next_ms) or 0
     if next_ms is None:
         raise InvalidSchedule(
             "from_now",
             True,
             "want a schedule that has occurrences left; resume it without from_now, or cancel it",
         )
-    skipped = 1 + occurrences.count(schedule.at_ms, now_ms)
-    return edit.Going(schedule.at_ms, next_ms, occurrences.next_ms(next_ms) or 0, skipped)
+    return edit.Going(schedule.at_ms, next_ms, following_ms, skipped)
 
 
 def backfill(
@@ -174,25 +187,10 @@ def backfill(
     if schedule is None:
         return Backfilled(Outcome.NOT_PENDING, key, owner, 0, 0)
     instants = occurrences_between(schedule, start_ms, end_ms)
-    partition, tag, id, _ = locate(scope, key, owner)
-
-    def read(reply: Reply) -> list[str]:
-        return read_lines(reply)[1][0].split(" ", 2)
-
     published = 0
     while published < len(instants):
         piece = instants[published : published + MAX_ITEMS]
-        (words,) = yield [
-            command(
-                "backfill",
-                scope.namespace,
-                partition,
-                read,
-                own_keys={"record": keys.record(tag, id)},
-                own_args={"version": schedule.version, "by": by_bytes},
-                item_args=list(map(str, piece)),
-            )
-        ]
+        (words,) = yield [_backfill_command(scope, key, owner, schedule.version, by_bytes, piece)]
         if words[0] == "VERSION_MISMATCH":
             return Backfilled(Outcome.VERSION_MISMATCH, key, owner, int(words[1]), published)
         published += int(words[1])
@@ -201,6 +199,21 @@ def backfill(
         if words[0] != "BACKFILLED":
             raise ContractBroken(f"unexpected answer {words[0]!r}")
     return Backfilled(Outcome.PUBLISHED, key, owner, schedule.version, published)
+
+
+def _backfill_command(
+    scope: Scope, key: str, owner: str | None, version: int, by: bytes, instants: Sequence[int]
+) -> Command[list[str]]:
+    partition, tag, id, _ = locate(scope, key, owner)
+    return command(
+        "backfill",
+        scope.namespace,
+        partition,
+        lambda reply: read_lines(reply)[1][0].split(" ", 2),
+        own_keys={"record": keys.record(tag, id)},
+        own_args={"version": version, "by": by},
+        item_args=list(map(str, instants)),
+    )
 
 
 def past_range(start: Instant, end: Instant, now_ms: int) -> tuple[int, int]:
