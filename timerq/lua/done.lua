@@ -31,7 +31,8 @@ if not id then return remember({head_line .. '\nNOT_PENDING'}) end
 local r = read_record(redis.call('HGETALL', record))
 redis.call('HSET', k_meta, 'done_ms', int(now_ms)) -- a server out of memory refuses this: nothing is half done
 redis.call('DEL', k_run)
-if not r then return remember({head_line .. '\nNOT_PENDING'}) end
+-- a one-shot has taken its key: what the old one has published is no part of it
+if not r or r.kind == 'o' then return remember({head_line .. '\nNOT_PENDING'}) end
 
 local policy = read_policy(r.o)
 local due = PREFIX .. 'due:' .. a_tenant
