@@ -211,12 +211,12 @@ def write(client: redis.Redis, key: str, what: str, **more: Any) -> None:
 def test_why_tells_what_happened_and_what_comes_next(run: Run) -> None:
     first = upsert(run, "k", "--every", "1h")["version"]
     second = upsert(run, "k", "--every", "2h")["version"]
-    run("pause", "k")
+    run("pause", "k", "--by", "ann")
     lines = run("why", "k").stdout.splitlines()
     assert lines[0] == "It publishes t on stream events, every 2h."
     assert lines[1].endswith(f": set, as version {first}.")
     assert lines[2].endswith(f"version {second} took the place of version {first}, which fires no more.")
-    assert lines[3].endswith(": paused.")
+    assert lines[3].endswith(": paused by ann.")
     assert lines[4] == "Over all its versions: 0 times fired."
     assert lines[5].startswith("Next: nothing, until it is resumed: it was paused at 20")
     assert len(lines) == 7
