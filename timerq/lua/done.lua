@@ -29,12 +29,12 @@ local record = id and PREFIX .. 'sch:' .. id
 if id and string.match(id, '^[^%z]*') ~= a_tenant then id = nil end -- another tenant's, of which this one knows nothing
 if not id then return remember({head_line .. '\nNOT_PENDING'}) end
 local r = read_record(redis.call('HGETALL', record))
+local policy = r and read_policy(r.o) -- what cannot be read raises before anything is written
 redis.call('HSET', k_meta, 'done_ms', int(now_ms)) -- a server out of memory refuses this: nothing is half done
 redis.call('DEL', k_run)
 -- a one-shot has taken its key: what the old one has published is no part of it
 if not r or r.kind == 'o' then return remember({head_line .. '\nNOT_PENDING'}) end
 
-local policy = read_policy(r.o)
 local due = PREFIX .. 'due:' .. a_tenant
 local before = earliest()
 local word = 'DONE'
@@ -67,11 +67,12 @@ end
 if a_error == '' then
   redis.call('HDEL', record, 'q')
 else
-  local failures = redis.call('HINCRBY', record, 'q', 1)
+  local failures = (tonumber(r.q) or 0) + 1
+  redis.call('HSET', record, 'q', int(failures))
   log('failed', id, r.version, string.sub(a_error, 1, 200))
   if policy and policy.pause_after > 0 and failures >= policy.pause_after and r.state ~= 'p' then
     word = 'PAUSED'
-    local note = failures .. ' failures in a row: ' .. string.sub(a_error, 1, 200)
+    local note = int(failures) .. ' failures in a row: ' .. string.sub(a_error, 1, 200)
     redis.call('HSET', record, 's', state_text('p', r.version, at, r.following, r.n), 'z', 'timerq\0' .. note)
     redis.call('HDEL', record, 'e')
     redis.call('ZREM', k_held, id)
