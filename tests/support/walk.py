@@ -207,11 +207,16 @@ def _weekday_fields() -> st.SearchStrategy[Field]:
     )
 
 
+def _always_comes(field: Field) -> bool:
+    """Whether it takes a day that every month has; and */1 is left out, since it restricts nothing."""
+    return any(field.takes(day, date.min) for day in range(1, 29)) and field.text != "*/1"
+
+
 def _day_fields(likely: st.SearchStrategy[int]) -> st.SearchStrategy[Field]:
     return st.one_of(
         st.just(_among("*", set(range(1, 32)))),
         st.just(_among("*", set(range(1, 32)))),
-        _number_fields(1, 29, likely).filter(lambda field: "/" not in field.text),
+        _number_fields(1, 31, likely).filter(_always_comes),
         st.just(Field("L", lambda value, day: value == _last_day(day))),
         st.just(Field("LW", lambda value, day: _is_nearest_workday(_last_day(day), day))),
         st.integers(1, 29).map(lambda n: Field(f"{n}W", lambda value, day: _is_nearest_workday(n, day))),
@@ -229,7 +234,7 @@ def expressions(draw: st.DrawFn, near: datetime, *, six: bool = False) -> Expres
         second if six else _among("0", {0}),
         minute,
         draw(_number_fields(0, 23, hour)),
-        draw(_day_fields(st.just(min(near.day, 29)))),
+        draw(_day_fields(st.just(near.day))),
         draw(month),
         draw(_weekday_fields()),
     )
