@@ -119,9 +119,10 @@ def _definition(schedule: Schedule) -> Iterator[tuple[str, str]]:
 
 def say_lines(lines: Iterable[tuple[str, str | None]]) -> None:
     """Names and texts beside each other; those without a text are left out."""
-    for name, text in lines:
-        if text is not None:
-            show.say(f"{name:<16}{text}")
+    said = [(name, text) for name, text in lines if text is not None]
+    width = max((len(name) for name, _ in said), default=0)
+    for name, text in said:
+        show.say(f"{name:<{width}}  {text}")
 
 
 def _clean(text: str | None) -> str | None:
@@ -182,8 +183,9 @@ def say_rehearsed(found: Rehearsed, as_json: bool) -> None:
     show.say(f"would be {found.outcome}  {name}  {stored}{paused}")
     if found.outcome is Outcome.CREATED:
         say_lines((f"  {_name(word)}", value_text(value)) for word, value in told(found.words).items())
-    for word, old, new in found.differences:
-        say_lines([(f"  {_name(word)}", f"{value_text(old)} → {value_text(new)}")])
+    say_lines(
+        (f"  {_name(word)}", f"{value_text(old)} → {value_text(new)}") for word, old, new in found.differences
+    )
     if following:
         show.say("")
         say_moments(following, "next")

@@ -62,7 +62,7 @@ def preview(
       timerq preview '0 9 * * *' '0 12 L * *' --exclude 2026-12-24/2026-12-26
       timerq preview --every 15m --anchor clock --jitter 30s --key digest
     """
-    if len(expressions) in (5, 6) and not any(" " in text for text in expressions):
+    if len(expressions) > 1 and not any(" " in text or text.startswith("@") for text in expressions):
         raise click.UsageError("want each expression in quotes, as in: timerq preview '0 9 * * MON-FRI'")
     timing = resolve_timing(
         every=every, start=start, until=until, limit=limit, words=Words(cron=expressions or None, **words)
