@@ -71,7 +71,7 @@ end
 local function resume(record, id, old, version, at, by, new_at, following, skipped)
   local note = ''
   if new_at == '' then
-    redis.call('HSET', record, 's', 'a' .. string.sub(old, 2))
+    redis.call('HSET', record, 's', rearmed(record, old))
   else
     local n = string.match(old, '(%d+)$')
     at = new_at

@@ -100,6 +100,13 @@ local function state_text(state, version, at, following, n)
   return state .. ' ' .. version .. ' ' .. at .. ' ' .. following .. ' ' .. n
 end
 
+-- The state text of a paused schedule that goes on. What its calendar had said of `at` no longer holds: it is asked anew.
+local function rearmed(record, old)
+  if redis.call('HDEL', record, 'm') == 0 then return 'a' .. string.sub(old, 2) end
+  local _, version, at, _, n = parse_state(old)
+  return state_text('a', version, at, '-', n)
+end
+
 local function owner_of(id) return string.match(id, '%z([^%z]*)$') end
 
 local function owner_index(id)

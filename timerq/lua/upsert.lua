@@ -164,10 +164,10 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
       local want = state
       if paused == '1' then want = 'p' elseif paused == '0' and state == 'p' then want = 'a' end
       if want ~= state then
-        redis.call('HSET', record, 's', want .. string.sub(old, 2))
+        redis.call('HSET', record, 's', want == 'a' and rearmed(record, old) or want .. string.sub(old, 2))
         head_moved = true
         if want == 'a' then
-          redis.call('HDEL', record, 'm', 'z', 'q')
+          redis.call('HDEL', record, 'z', 'q')
           arm(id, at, tonumber(at))
         else
           unscored[id] = true
