@@ -32,53 +32,59 @@ local r = read_record(redis.call('HGETALL', record))
 local policy = r and read_policy(r.o) -- what cannot be read raises before anything is written
 redis.call('HSET', k_meta, 'done_ms', int(now_ms)) -- a server out of memory refuses this: nothing is half done
 redis.call('DEL', k_run)
--- a one-shot has taken its key: what the old one has published is no part of it
-if not r or r.kind == 'o' then return remember({head_line .. '\nNOT_PENDING'}) end
+
+local event, deadline, waits = string.match(r and r.u or '', '^(%S+) (%d+)( ?w?)$')
+local runs = event == a_event
+if runs then redis.call('HDEL', record, 'u') end
+if runs and tonumber(deadline) <= now_ms then
+  log('timed_out', id, r.version, event)
+  r = nil
+-- of the versions before only the last event is waited for; another one may be of a schedule that has gone
+elseif r and not runs and string.match(a_event, '^%d+%-(%d+)%-') ~= r.version then
+  r = nil
+end
+if not r then return remember({head_line .. '\nNOT_PENDING'}) end
 
 local due = PREFIX .. 'due:' .. a_tenant
 local before = earliest()
 local word = 'DONE'
 local at = r.at
-local runs, waits = string.match(r.u or '', '^(%S+) %d+( ?w?)$')
-runs = runs == a_event
+local note = string.sub(a_error, 1, 200)
 
-local function arm(new_at)
-  at = int(new_at)
-  redis.call('HSET', record, 's', state_text(r.state, r.version, at, r.following, r.n))
-  if r.state ~= 'p' then redis.call('ZADD', due, at, id) end
-end
-
-if runs then
-  redis.call('HDEL', record, 'u')
-  if policy and policy.delay and policy.group then
-    local next_at = now_ms + tonumber(r.every)
-    local ending = tonumber(string.match(r.w or '', '^%d+'))
-    if ending and next_at > ending then
-      forget(id, due)
-      log('ended', id, r.version)
-      settle(a_tenant, due)
-      return remember({head_line .. '\nDONE ' .. r.version .. ' ' .. int(next_at), id})
-    end
-    arm(next_at)
-  elseif waits == ' w' and r.state == 'a' then
-    redis.call('ZADD', due, r.at, id)
-  end
-end
 if a_error == '' then
   redis.call('HDEL', record, 'q')
 else
   local failures = (tonumber(r.q) or 0) + 1
   redis.call('HSET', record, 'q', int(failures))
-  log('failed', id, r.version, string.sub(a_error, 1, 200))
+  log('failed', id, r.version, note)
   if policy and policy.pause_after > 0 and failures >= policy.pause_after and r.state ~= 'p' then
     word = 'PAUSED'
-    local note = int(failures) .. ' failures in a row: ' .. string.sub(a_error, 1, 200)
-    redis.call('HSET', record, 's', state_text('p', r.version, at, r.following, r.n), 'z', 'timerq\0' .. note)
-    redis.call('HDEL', record, 'e')
-    redis.call('ZREM', k_held, id)
-    redis.call('ZREM', due, id)
-    log('paused', id, r.version, note, 'timerq')
+    note = int(failures) .. ' failures in a row: ' .. note
   end
+end
+
+if runs and policy and policy.delay and policy.group then
+  local next_at = now_ms + tonumber(r.every)
+  local ending = tonumber(string.match(r.w or '', '^%d+'))
+  at = int(next_at)
+  if ending and next_at > ending then
+    forget(id, due)
+    log('ended', id, r.version)
+    settle(a_tenant, due)
+    return remember({head_line .. '\nDONE ' .. r.version .. ' ' .. at, id})
+  end
+end
+if word == 'PAUSED' then
+  redis.call('HSET', record, 's', state_text('p', r.version, at, r.following, r.n), 'z', 'timerq\0' .. note)
+  redis.call('HDEL', record, 'e')
+  redis.call('ZREM', k_held, id)
+  redis.call('ZREM', due, id)
+  log('paused', id, r.version, note, 'timerq')
+elseif at ~= r.at then
+  redis.call('HSET', record, 's', state_text(r.state, r.version, at, r.following, r.n))
+  if r.state ~= 'p' then redis.call('ZADD', due, at, id) end
+elseif waits == ' w' and runs and r.state == 'a' then
+  redis.call('ZADD', due, at, id)
 end
 settle(a_tenant, due)
 wake_if_earlier(before)

@@ -80,6 +80,7 @@ local function running(id, record, r)
   if event_id and tonumber(deadline) > now_ms then return event_id, deadline end
   log('timed_out', id, r.version, event_id)
   call('HDEL', record, 'u')
+  if event_id then call('DEL', PREFIX .. 'run:' .. event_id) end
   r.u = nil
 end
 
@@ -150,7 +151,7 @@ local function fire_recurring(turn, id, record, r, policy, busy, key, owner, n, 
   call('HSET', record, 's', state_text('a', r.version, at, '-', n),
     't', int(total) .. ' ' .. int(total_missed) .. ' ' .. int(total_skipped), unpack(fields))
   if r.m or r.e then call('HDEL', record, 'm', 'e') end
-  if r.state == 'h' then call('ZREM', k_held, id) end
+  if r.state ~= 'a' then call('ZREM', k_held, id) end
   if r.kind == 'c' then hand_over('REFILL', id, r.version, n, at, r) end
 end
 
@@ -188,7 +189,9 @@ local function fire_one(turn, id)
   end
   local policy = read_policy(r.o)
   local busy, deadline
-  if policy and (policy.overlap ~= 'a' or policy.delay) then busy, deadline = running(id, record, r) end
+  if policy and (policy.overlap ~= 'a' or (policy.delay and policy.group)) then
+    busy, deadline = running(id, record, r)
+  end
   if busy and policy.overlap == 'q' then -- one waits; done.lua looks for it at once, and this script in the end
     turn.scored[#turn.scored + 1] = deadline
     turn.scored[#turn.scored + 1] = id
@@ -196,6 +199,13 @@ local function fire_one(turn, id)
       call('HSET', record, 'u', r.u .. ' w')
       log('queued', id, r.version, busy)
     end
+    return
+  end
+  if busy and policy.delay then -- nothing is left out: it comes an interval after that one's time is up, at the latest
+    local at = int(tonumber(deadline) + tonumber(r.every))
+    turn.scored[#turn.scored + 1] = at
+    turn.scored[#turn.scored + 1] = id
+    call('HSET', record, 's', state_text(r.state, r.version, at, r.following, r.n))
     return
   end
   if must_ask(r, policy) then
