@@ -30,11 +30,16 @@ U = TypeVar("U", bound=Upserted)
 _NOT_DECLARED = ("at", "delay", "owner", "max_wait", "if_version", "idempotency_key")
 
 
-def plan_set(scope: Scope, label: str, declared: Iterable[Upsert | Mapping[str, Any]]) -> Steps[SetPlan]:
-    """What `apply_set` would do; nothing is written. Raises `InvalidSchedule` as it does."""
+def plan_set(
+    scope: Scope, label: str, declared: Iterable[Upsert | Mapping[str, Any]], now_ms: int
+) -> Steps[SetPlan]:
+    """What `apply_set` would do; nothing is written. Raises `InvalidSchedule` as it does.
+
+    ``now_ms`` is the time (epoch ms) where there is no namespace to ask for Redis's.
+    """
     wanted = _check(scope, label, declared)
     if not scope.namespace.layout:
-        return SetPlan(label, tuple(_plan_one(scope, upsert, None, label, 0) for upsert in wanted.values()))
+        return SetPlan(label, tuple(_plan_one(scope, upsert, None, label, now_ms) for upsert in wanted.values()))
     members = yield from list_members(scope, label)
     others = sorted(place for place in members.places if place not in wanted)
     stored = yield from _read(scope, [*wanted, *others])
@@ -182,5 +187,5 @@ def _refuse_others(label: str, stored: Mapping[Place, Schedule]) -> None:
             raise InvalidSchedule(
                 schedule.key,
                 f"a schedule of set {schedule.label}",
-                "want another name, or take_over=True to take it from that set",
+                "want another name; to take it from that set, say so with take_over",
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from timerq.client import Handle, TimerQueue
 from timerq.commands.durable import parse_durable
 from timerq.commands.planned import Applied, SetPlan
@@ -11,7 +13,8 @@ from timerq.declare.declared import DeclaredSet
 
 def plan(queue: TimerQueue, declared: DeclaredSet) -> SetPlan:
     """What `apply` would do; nothing is written. Raises as it does."""
-    return queue.run(plan_set(queue._look(), declared.label, declared.upserts))
+    now_ms = time.time_ns() // 1_000_000  # for a queue that is still to be made; every other has Redis's
+    return queue.run(plan_set(queue._look(), declared.label, declared.upserts, now_ms))
 
 
 def apply(

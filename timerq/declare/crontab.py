@@ -18,6 +18,7 @@ from timerq.declare.files import decode
 from timerq.errors import Fault, InvalidDeclaration, InvalidSchedule
 from timerq.model import Event
 from timerq.timing.cron import parse_cron
+from timerq.timing.zones import zone
 
 _SETTING = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([^\s=]+))\s*=\s*(.*)""")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -77,7 +78,10 @@ def read_crontab(
         try:
             setting = _setting(line)
             if setting is not None:
-                environment[setting[0]] = setting[1]
+                variable, value = setting
+                if variable in _ZONES and value:
+                    zone(value, variable)
+                environment[variable] = value
                 continue
             parsed = _parse(line, system)
             upsert = _upsert(parsed, naming.next(), event_type, environment)
@@ -86,9 +90,8 @@ def read_crontab(
         except Unreadable as error:
             faults.append(Fault(source, number, error.key, error.text))
         except InvalidSchedule as error:
-            text_ = str(error).removeprefix(f"{error.field}: ")
-            key = "CRON_TZ" if error.field == "timezone" else error.field
-            faults.append(Fault(source, number, key, text_))
+            told = str(error).removeprefix(f"{error.field}: ")
+            faults.append(Fault(source, number, error.field, told))
     if faults:
         raise InvalidDeclaration(faults)
     return found
@@ -173,7 +176,7 @@ def _upsert(line: _Line, name: str, event_type: str, environment: Mapping[str, s
         payload["environment"] = others
     if line.user is not None:
         payload["user"] = line.user
-    zone = environment.get("CRON_TZ") or environment.get("TZ") or None
+    timezone = environment.get("CRON_TZ") or environment.get("TZ") or None
     return Upsert(
-        key=name, event=Event(event_type, payload), cron=line.cron, exclude=line.exclude, timezone=zone
+        key=name, event=Event(event_type, payload), cron=line.cron, exclude=line.exclude, timezone=timezone
     )

@@ -57,6 +57,8 @@ def read_entries(document: Document, stem: str, naming: Naming) -> Contents:
     contents = Contents([], *_label(document), [])
     base, top = _top(document)
     faults = contents.faults
+    if contents.label is None and contents.label_line is not None:
+        faults.append(document.fault(("set",), "want a name, or the word left out"))
     if base:
         faults += [
             document.fault((key,), _unknown(key, ("schedules", "set")))
@@ -87,7 +89,8 @@ def _top(document: Document) -> tuple[Path, Any]:
     value = document.value
     if isinstance(value, dict) and "schedules" in value:
         inner = value["schedules"]
-        if value.keys() <= {"schedules", "set"} or not _is_entry(inner):
+        is_alone = value.keys() <= {"schedules", "set"} and not isinstance(value.get("set"), dict)
+        if is_alone or not _is_entry(inner):
             return ("schedules",), inner
     return (), value
 
@@ -135,14 +138,15 @@ def _read_entry(document: Document, path: Path, name: str | None, naming: Naming
     except InvalidSchedule as error:
         contents.faults.append(document.fault(path, _told(error), _key(written(path), "name")))
         return
-    faults = [*_misspelt(document, path, given, words)]
-    if not faults:
-        try:
-            upsert = make_upsert(given, words)
-            contents.schedules.append(Declared(upsert, document.source, document.line(path)))
-        except InvalidSchedule as error:
-            faults.append(_fault_of(document, path, given, words, error))
-    contents.faults.extend(faults)
+    contents.faults.extend(_misspelt(document, path, given, words))
+    if sum(words.get(word) is not None for word in _HOW_OFTEN) != 1:
+        return
+    known = {word: inner for word, inner in words.items() if word in ENTRY_WORDS}
+    try:
+        upsert = make_upsert(given, known)
+        contents.schedules.append(Declared(upsert, document.source, document.line(path)))
+    except InvalidSchedule as error:
+        contents.faults.append(_fault_of(document, path, given, known, error))
 
 
 def _misspelt(document: Document, path: Path, name: str, words: Mapping[Any, Any]) -> Iterator[Fault]:
@@ -152,9 +156,9 @@ def _misspelt(document: Document, path: Path, name: str, words: Mapping[Any, Any
             yield document.fault((*path, word), _WHY_NOT_ONCE, f"{name}.{word}")
         elif word not in ENTRY_WORDS:
             yield document.fault((*path, word), _unknown(word, ENTRY_WORDS), f"{name}.{word}")
-        elif value is None and word != "payload":
+        elif value is None and word not in ("payload", *_HOW_OFTEN):
             yield document.fault((*path, word), "want a value, or the word left out", f"{name}.{word}")
-    if not any(word in words for word in (*_HOW_OFTEN, *_ONCE)):
+    if all(words.get(word) is None for word in _HOW_OFTEN) and not any(word in words for word in _ONCE):
         yield document.fault(path, "want cron or every", name)
     if all(word in words for word in _HOW_OFTEN):
         yield document.fault((*path, "every"), "want either cron or every", f"{name}.every")
@@ -173,16 +177,18 @@ def _misspelt(document: Document, path: Path, name: str, words: Mapping[Any, Any
 
 
 def make_upsert(name: str, words: Mapping[str, Any]) -> Upsert:
-    """The schedule of an entry's words; its event has the entry's name as its type where it gives none.
+    """The schedule of an entry's words, unknown ones left aside; an event without a type has the name as its type.
 
     Raises `InvalidSchedule` naming the word.
     """
     plain = {word: value for word, value in words.items() if word in TIMING_WORDS}
-    event_words = {"type": name, **words.get("event", {})}
+    event = words.get("event")
+    event_words: dict[str, Any] = {"type": name}
+    if isinstance(event, dict):
+        event_words |= {word: value for word, value in event.items() if word in EVENT_WORDS}
     if "payload" in words:
         event_words["payload"] = words["payload"]
-    event = Event(**event_words)
-    upsert = Upsert(key=name, event=event, **plain)
+    upsert = Upsert(key=name, event=Event(**event_words), **plain)
     check(upsert)
     return upsert
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from timerq.declare.documents import Unreadable
 
-_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
+_PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 def read_toml(text: str) -> dict[str, Any]:
@@ -16,10 +16,11 @@ def read_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        place = _LINE.search(str(error))
-        raise Unreadable(
-            int(place[1]) if place else None, "", f"not TOML: {_LINE.sub('', str(error))}"
-        ) from None
+        place = _PLACE.search(str(error))
+        if place is None:
+            raise Unreadable(None, "", f"not TOML: {error}") from None
+        line = int(place[1]) if place[1] else len(text.splitlines())
+        raise Unreadable(line, "", f"not TOML: {_PLACE.sub('', str(error))}") from None
     except RecursionError:
         raise Unreadable(None, "", "nested too deeply") from None
     except ValueError as error:  # a number of thousands of digits
