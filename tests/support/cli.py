@@ -31,7 +31,7 @@ def objects(result: Result) -> list[dict[str, Any]]:
 
 def upsert(run: Run, key: str, *more: str) -> dict[str, Any]:
     """Makes a schedule, due in an hour unless ``more`` says when; what ``--json`` says of it."""
-    timed = any(word in ("--at", "--delay", "--every") for word in more)
+    timed = any(word in ("--at", "--delay", "--every", "--cron") for word in more)
     (found,) = objects(
         run("upsert", key, "--type", "t", *(() if timed else ("--delay", "1h")), *more, "--json")
     )

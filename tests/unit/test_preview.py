@@ -6,6 +6,7 @@ import inspect
 import json
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -252,7 +253,7 @@ def test_half_an_hour_may_come_twice_too():
 
 
 def test_a_shifted_one_is_told_through_its_jitter():
-    words = {"cron": "30 2 * * *", "timezone": "Europe/Paris", "jitter": "50m"}
+    words: dict[str, Any] = {"cron": "30 2 * * *", "timezone": "Europe/Paris", "jitter": "50m"}
     ((text, mark),) = local(SPRING, 1, **words)
     assert text > "2026-03-29T03:00:00"
     assert mark == "shifted"
