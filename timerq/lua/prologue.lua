@@ -101,8 +101,9 @@ local function state_text(state, version, at, following, n)
 end
 
 -- The state text of a paused schedule that goes on. What its calendar had said of `at` no longer holds: it is asked anew.
+-- (It only reads: a removal before the first write would make a server out of memory run what it should refuse.)
 local function rearmed(record, old)
-  if redis.call('HDEL', record, 'm') == 0 then return 'a' .. string.sub(old, 2) end
+  if redis.call('HEXISTS', record, 'm') == 0 then return 'a' .. string.sub(old, 2) end
   local _, version, at, _, n = parse_state(old)
   return state_text('a', version, at, '-', n)
 end

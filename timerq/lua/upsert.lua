@@ -167,7 +167,7 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
         redis.call('HSET', record, 's', want == 'a' and rearmed(record, old) or want .. string.sub(old, 2))
         head_moved = true
         if want == 'a' then
-          redis.call('HDEL', record, 'z', 'q')
+          redis.call('HDEL', record, 'm', 'z', 'q')
           arm(id, at, tonumber(at))
         else
           unscored[id] = true
