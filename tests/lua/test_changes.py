@@ -8,7 +8,7 @@ import pytest
 
 from tests.lua.test_upsert import STATES, bring
 from tests.support.partition import EVENT, NOW, Partition
-from timerq import Event, Upsert
+from timerq import Event, QueueUnavailable, Upsert
 from timerq.commands import cancel, edit, upsert
 from timerq.commands.items import many
 
@@ -179,20 +179,67 @@ def test_a_resume_that_makes_an_earlier_head_wakes_the_sleepers(partition: Parti
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_trigger_publishes_now_and_changes_nothing(partition: Partition, state: str) -> None:
+def test_a_trigger_publishes_now_and_changes_nothing_but_its_own_memory(
+    partition: Partition, state: str
+) -> None:
     version = bring(partition, state)
     partition.client.delete(partition.key("s:wrong"))
     before = partition.record()
-    changes = [partition.edit("trigger", if_version=version) for _ in range(2)]
+    changes = []
+    for _ in range(2):
+        changes.append(partition.edit("trigger", if_version=version))
+        partition.now += 1000
     assert [change.outcome for change in changes] == ["TRIGGERED", "TRIGGERED"]
-    assert partition.record() == before
+    second = b"%d" % (partition.now // 1000 - 1)
+    assert partition.record() == before | {b"g": second + b" " + changes[1].event_id.encode()}
     events = partition.events("events" if state == "claimed" else "wrong")
     assert [event["id"] for event in events] == [change.event_id for change in changes]
     assert len({change.event_id for change in changes}) == 2
     assert {event["n"] for event in events} == {"0"}
-    assert {event["at"] for event in events} == {str(partition.now)}
+    assert [event["at"] for event in events] == [str(partition.now - 2000), str(partition.now - 1000)]
     assert changes[0].event_id.startswith(f"0-{version}-t")
+    assert [(e["note"], e["what"]) for e in partition.entries()[-2:]] == [
+        (change.event_id, "triggered") for change in changes
+    ]
     partition.check()
+
+
+@pytest.mark.parametrize("kind", ["once", "every"])
+def test_two_triggers_within_one_second_are_one_tick(partition: Partition, kind: str) -> None:
+    partition.upsert(**({"delay": 5000} if kind == "once" else {"every": 5000}))
+    partition.now = NOW + 400
+    first = partition.edit("trigger", by="ops")
+    partition.now = NOW + 999
+    again = partition.edit("trigger", by="another")
+    assert (again.outcome, again.event_id, again.version) == ("DUPLICATE", first.event_id, first.version)
+    assert again
+    assert partition.edit("trigger", if_version=first.version + 1).outcome == "VERSION_MISMATCH"
+    partition.now = NOW + 1000
+    assert partition.edit("trigger").outcome == "TRIGGERED"
+    assert len(partition.events()) == 2
+    assert [entry["by"] for entry in partition.entries()] == ["ops", ""]
+    partition.check()
+
+
+def test_a_consume_in_the_second_of_a_trigger_takes_the_one_shot_out_and_publishes_no_more(
+    partition: Partition,
+) -> None:
+    partition.upsert(delay=5000)
+    first = partition.edit("trigger")
+    consumed = partition.edit("consume")
+    assert (consumed.outcome, consumed.event_id) == ("DUPLICATE", first.event_id)
+    assert partition.record() == {}
+    assert len(partition.events()) == 1
+    partition.check()
+
+
+def test_a_trigger_that_could_not_publish_is_not_remembered(partition: Partition) -> None:
+    partition.upsert("k", Event("t", stream="wrong"), every=5000)
+    partition.client.set(partition.key("s:wrong"), "not a stream")
+    with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
+        partition.edit("trigger")
+    partition.client.delete(partition.key("s:wrong"))
+    assert partition.edit("trigger").outcome == "TRIGGERED"
 
 
 @pytest.mark.parametrize("state", ["armed", "paused", "held"])

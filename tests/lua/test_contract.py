@@ -10,7 +10,7 @@ import redis
 
 from tests.support.partition import EVENT, NOW, Partition
 from timerq import Event, NamespaceMismatch, QueueUnavailable, Upsert, keys
-from timerq.commands import cancel, edit, members, read, upsert
+from timerq.commands import cancel, edit, members, read, recurring, upsert
 from timerq.commands.command import Command
 from timerq.commands.dispatch import Advance, Handover, advance, beat, fire, trim
 from timerq.commands.history import history
@@ -20,7 +20,7 @@ from timerq.commands.ranges import key_range
 from timerq.lua import SCRIPTS
 
 JOBS = upsert.Membership("jobs", 1)
-HANDOVER = Handover("claimed", b"acme\0k\0", 1, 0, NOW, {})
+HANDOVER = Handover("claimed", b"acme\0k\0", "1", "0", NOW, "{}", "")
 
 
 def _upsert(p: Partition) -> Command[Any]:
@@ -54,7 +54,9 @@ SAMPLES: dict[str, Callable[[Partition], Command[Any]]] = {
     "sweep": _sweep,
     "trim": lambda p: trim(p.namespace, 0, every_ms=0),
     "upsert": _upsert,
+    "backfill": lambda p: recurring._backfill_command(p.scope, "l", None, 1, b"", [NOW - 10, NOW]),
     "beat": lambda p: beat(p.namespace, "d"),
+    "done": lambda p: _first(recurring.done(p.scope, "0-1-1", None)),
     "enlist": lambda p: members._enlist_command(p.scope, "jobs", 0, "", None),
     "members": lambda p: members._members_command(p.scope, "jobs", 0, 0),
     "prune": lambda p: members._prune_command(p.scope, JOBS, 0, [b"acme\0k\0"], None),
@@ -65,7 +67,9 @@ WRITERS = sorted(name for name, script in SCRIPTS.items() if script.writes)
 
 def test_every_script_has_a_sample() -> None:
     assert set(SAMPLES) == set(SCRIPTS) - {"make"}
-    assert WRITERS == ["cancel", "edit", "enlist", "prune", "publish", "sweep", "upsert"]
+    assert WRITERS == [
+        "backfill", "cancel", "done", "edit", "enlist", "prune", "publish", "sweep", "upsert",
+    ]  # fmt: skip
 
 
 def test_only_those_heard_lately_live_and_asking_changes_nothing(partition: Partition) -> None:
@@ -219,6 +223,16 @@ def produce_agenda(p: Partition) -> None:
     p.ask(SAMPLES["agenda"](p))
 
 
+def produce_backfill(p: Partition) -> None:
+    version = p.upsert("l", every=10).version
+    make = recurring._backfill_command
+    assert p.ask(make(p.scope, "l", None, version, b"", [NOW - 10, NOW])) == ["BACKFILLED", "2"]
+    assert p.ask(make(p.scope, "l", None, version + 1, b"", [NOW])) == ["VERSION_MISMATCH", str(version)]
+    p.client.delete(p.key("s:events"))
+    p.client.set(p.key("s:events"), "not a stream")
+    assert p.ask(make(p.scope, "l", None, version, b"", [NOW]))[:2] == ["BROKEN", "0"]
+
+
 def produce_beat(p: Partition) -> None:
     assert p.ask(beat(p.namespace, "d")) == ["d"]
 
@@ -237,6 +251,17 @@ def produce_count(p: Partition) -> None:
     assert p.run(read.count(p.scope)) == 0
 
 
+def produce_done(p: Partition) -> None:
+    p.calendar(at=NOW, following=NOW + 1000, o="a 1000 0 1 - -")  # a failure pauses it
+    p.fire()
+    p.now += 1000
+    p.drain()
+    first, second = (event["id"] for event in p.events())
+    assert p.done(first).outcome == "DONE"
+    assert p.done(first).outcome == "NOT_PENDING"
+    assert p.done(second, "no").outcome == "PAUSED"
+
+
 def produce_edit(p: Partition) -> None:
     large = Event("t", "x" * 65_000)
     for i in range(6):
@@ -251,6 +276,7 @@ def produce_edit(p: Partition) -> None:
     p.upsert("e", every=5)
     with pytest.raises(ValueError, match="consume"):
         p.edit("consume", "e")
+    assert p.edit("trigger", "k0").outcome == "DUPLICATE"
     p.client.set(p.key("s:events"), "not a stream")
     with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
         p.edit("trigger", "e")
@@ -377,6 +403,10 @@ def produce_upsert(p: Partition) -> None:
         p.upsert("bad", delay=5)
     for i in range(6):
         p.upsert(f"large{i}", Event("t", "x" * 65_000), delay=5)
+    late = upsert.item(p.scope, Upsert("c", EVENT, cron="* * * * *"))
+    assert [type(result).__name__ for result in p.all([late])] == ["Later"]
+    p.client.zadd(p.key("set:acme\0jobs"), {"": 2})
+    assert p.upsert("c", cron="* * * * *", member=JOBS).outcome == "SUPERSEDED"
     keep = [upsert.item(p.scope, Upsert(f"large{i}", EVENT, delay=5, mode="keep")) for i in range(6)]
     assert [type(result).__name__ for result in p.all(keep)] == ["Upserted"] * 5 + ["Later"]
 

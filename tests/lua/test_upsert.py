@@ -151,7 +151,7 @@ def test_no_field_of_the_old_one_survives(partition: Partition) -> None:
     partition.upsert("k", Event("t", b"x" * 250, correlation={"a": "b"}), every=50, until=NOW + 500, limit=9)
     partition.now += 100
     partition.fire()
-    assert set(partition.record()) == {b"s", b"d", b"p", b"p1", b"p2", b"p3", b"c", b"w", b"t"}
+    assert set(partition.record()) == {b"s", b"d", b"p", b"p1", b"p2", b"p3", b"c", b"w", b"t", b"l0"}
     partition.upsert("k", delay=5, max_wait=100)
     assert set(partition.record()) == {b"s", b"d", b"p", b"f"}
     partition.upsert("k", delay=5)

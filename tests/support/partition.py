@@ -9,13 +9,16 @@ from typing import Any
 from redis.exceptions import NoScriptError
 
 from tests.support.state import State, check_structure, dump
-from timerq import Event, Upsert
-from timerq.commands import cancel, edit, upsert
+from timerq import Change, Event, Upsert
+from timerq.commands import cancel, edit, recurring, upsert
+from timerq.commands.arming import Upserted
 from timerq.commands.command import Command, Scope, Steps
-from timerq.commands.dispatch import Advance, Fired, advance, fire
+from timerq.commands.dispatch import Advance, Fired, advance, fire, fire_all
 from timerq.commands.items import Item, gather
 from timerq.commands.namespace import open_namespace
+from timerq.lua import Word
 from timerq.model import Timing
+from timerq.timing import Planner, plan
 
 NOW = 1_750_000_000_000
 EVENT = Event("t", {"n": 1})
@@ -95,10 +98,12 @@ class Partition:
     def upsert(
         self, key: str = "k", event: Event = EVENT, *, scope: Scope | None = None, **words: Any
     ) -> Any:
-        """The verb; `incarnation` is an owner handle's."""
-        incarnation = words.pop("incarnation", None)
+        """The verb; `incarnation` is an owner handle's, `member` a declared set's."""
+        incarnation, member = words.pop("incarnation", None), words.pop("member", None)
         scope = scope or self.scope
-        return self.do(upsert.item(scope, Upsert(key, event, **words), incarnation=incarnation), scope)
+        wanted = Upsert(key, event, **words)
+        item = upsert.item(scope, wanted, incarnation=incarnation, member=member, now=lambda: self.now)
+        return self.do(item, scope)
 
     def calendar(
         self,
@@ -106,22 +111,32 @@ class Partition:
         *,
         at: int,
         following: int | None,
-        x: str = "x",
+        x: str = '{"cron":"* * * * *"}',
+        w: str | None = None,
+        o: str | None = None,
         owner: str | None = None,
         **words: Any,
     ) -> Any:
-        """A schedule whose instants the scripts cannot compute."""
+        """A schedule whose instants the scripts cannot compute, with its record's fields x, w and o as they are given."""
         wanted = Upsert(key, EVENT, owner=owner, **words)
-        definition: list[Any] = ["d", "c events m t", "p", b"\xc0", "x", x]
-        return self.do(
-            upsert.build(self.scope, wanted, Timing("cron"), f"@{at}", definition, following=following)
-        )
+        definition: list[Word] = ["d", "c events m t", "p", b"\xc0", "x", x]
+        for name, value in (("w", w), ("o", o)):
+            definition += () if value is None else (name, value)
+        options = upsert._options(wanted, Timing("cron"), None, following, None)
+        return self.do(upsert._assemble(self.scope, wanted, f"@{at}", options, definition, Upserted))
 
     def cancel(self, key: str = "k", owner: str | None = None, if_version: int | None = None) -> Any:
         return self.do(cancel.item(self.scope, key, owner, if_version))
 
-    def edit(self, verb: Any, key: str = "k", owner: str | None = None, if_version: int | None = None) -> Any:
-        return self.do(edit.item(self.scope, verb, key, owner, if_version))
+    def edit(
+        self, verb: Any, key: str = "k", owner: str | None = None, if_version: int | None = None, **more: Any
+    ) -> Any:
+        """`more` is `by`, `note` and `going`."""
+        return self.do(edit.item(self.scope, verb, key, owner, if_version, **more))
+
+    def done(self, event_id: str, error: str | None = None, *, scope: Scope | None = None) -> Change:
+        change: Change = self.run(recurring.done(scope or self.scope, event_id, error))
+        return change
 
     def fire(self, *, partition: int = 0, batch: int = 200, lag_ms: int = 0) -> Fired:
         fired: Fired = self.ask(fire(self.namespace, partition, batch=batch, lag_ms=lag_ms))
@@ -130,6 +145,11 @@ class Partition:
     def advance(self, *steps: Advance, partition: int = 0) -> list[str]:
         answers: list[str] = self.ask(advance(self.namespace, partition, steps))
         return answers
+
+    def drain(self, planner: Planner = plan) -> tuple[int, int]:
+        """All that a dispatcher would do now, its calendars asked; how many were published and how many held."""
+        counts: tuple[int, int] = self.run(fire_all(self.namespace, planner))
+        return counts
 
     # ------------------------------------------------------------------------------------------- looking
 
@@ -153,7 +173,14 @@ class Partition:
 
     def log(self) -> list[tuple[str, str]]:
         """(what, note) of every entry."""
-        return [(e[b"what"].decode(), e[b"note"].decode()) for _, e in self.client.xrange(self.key("log"))]
+        return [(entry["what"], entry["note"]) for entry in self.entries()]
+
+    def entries(self) -> list[dict[str, str]]:
+        """All that the log says."""
+        return [
+            {name.decode(): value.decode() for name, value in fields.items()}
+            for _, fields in self.client.xrange(self.key("log"))
+        ]
 
     def state(self) -> State:
         return dump(self.client)
