@@ -5,6 +5,7 @@
 -- KEYS streams zset   – the names of the streams
 -- KEYS log     stream – the exceptions
 -- KEYS record  hash   – the schedule
+-- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- ARGV layout  text   – what the client believes
 -- ARGV schema  text   – what the client believes
 -- ARGV now_ms  ms     – the manual clock's time, else empty
