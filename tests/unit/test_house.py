@@ -35,8 +35,9 @@ FORBIDDEN_BELOW = {
 
 ROOM_LINES = 330
 LARGER_ROOMS = {
-    "client.py": (385, "a method a verb; most of it is docstrings"),
-    "async_client.py": (400, "the same"),
+    "client.py": (520, "a method a verb; most of it is docstrings"),
+    "async_client.py": (520, "the same"),
+    "model.py": (345, "a class a value; most of it is docstrings"),
     "topology.py": (340, "connections of every kind of URL, for both clients"),
     "embedded/server.py": (390, "one child process from start to end"),
 }
@@ -123,6 +124,7 @@ HELPERS = {
     "wake_if_earlier": {"heads", "wake"},
     "remember": {"req"},
     "emit": {"streams"},
+    "report": {"streams"},
 }
 # What the prologue itself uses wherever it is declared, and what is only declared.
 FRONT_KEYS, FRONT_ARGS = {"meta", "req", "never"}, {"layout", "schema", "now_ms", "seq"}
@@ -301,7 +303,7 @@ def test_law_4_what_blocks_in_one_is_awaited_in_the_other(one: type, other: type
 def test_law_4_the_verbs_are_all_there() -> None:
     verbs = (
         "upsert upsert_many cancel cancel_many cancel_prefix cancel_owner get list list_page count trigger pause "
-        "resume publish stats init connect close"
+        "resume publish stats init connect close backfill done next why"
     )
     assert set(verbs.split()) <= set(public(TimerQueue))
 

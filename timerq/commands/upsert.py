@@ -10,14 +10,7 @@ from timerq import keys
 from timerq.commands.arming import Upsert, Upserted, timing_of
 from timerq.commands.command import Scope
 from timerq.commands.items import Item, Later
-from timerq.commands.record import (
-    STATES,
-    decode,
-    definition_fields,
-    recurring_fields,
-    size_of,
-    take,
-)
+from timerq.commands.record import STATES, decode, definition_fields, recurring_fields, size_of, take
 from timerq.errors import ContractBroken, InvalidSchedule
 from timerq.keys import identity_of
 from timerq.lua import Word
