@@ -66,7 +66,12 @@ def check_structure(state: State, tags: tuple[bytes, ...]) -> None:
         for id, record in records.items():
             state_letter, _, at, _, _ = record[b"s"].split(b" ")
             if state_letter == b"a":
-                assert due[id] == int(at), f"{id!r} is armed for {at!r} and scored {due[id]}"
+                looks = [int(at)]
+                if record.get(b"u", b"").endswith(
+                    b" w"
+                ):  # it waits until the event before is handled, or its time is up
+                    looks.append(int(record[b"u"].split(b" ")[1]))
+                assert due[id] in looks, f"{id!r} is armed for {at!r} and scored {due[id]}"
         heads = {
             name[4:]: min(members.values()) for name, members in keys.items() if name.startswith(b"due:")
         }
