@@ -235,8 +235,8 @@ def occurrences_between(schedule: Schedule, start_ms: int, end_ms: int) -> list[
 
 
 def _between(occurrences: Occurrences, start_ms: int, end_ms: int) -> Iterator[int]:
-    at_ms = occurrences.next_ms(start_ms - 1) if start_ms else occurrences.next_ms(0)
-    count = occurrences.count(max(0, start_ms - 1), min(end_ms, MAX_INSTANT_MS))
+    at_ms = occurrences.next_ms(start_ms - 1)
+    count = occurrences.count(start_ms - 1, min(end_ms, MAX_INSTANT_MS))
     if count > MAX_BACKFILL:
         raise InvalidSchedule(
             "start", start_ms, f"want at most {MAX_BACKFILL:,} occurrences; these are {count:,}"
