@@ -148,8 +148,8 @@ class Partition:
 
     def drain(self, planner: Planner = plan) -> tuple[int, int]:
         """All that a dispatcher would do now, its calendars asked; how many were published and how many held."""
-        counts: tuple[int, int] = self.run(fire_all(self.namespace, planner))
-        return counts
+        fired = self.run(fire_all(self.namespace, planner))
+        return fired.published, fired.held
 
     # ------------------------------------------------------------------------------------------- looking
 
