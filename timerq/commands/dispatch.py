@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from timerq import keys
 from timerq.commands.command import (
@@ -121,9 +121,19 @@ def ask(planner: Planner, handover: Handover, now_ms: int) -> Advance:
     return Advance(handover, plan.at_ms or 0, plan.then_ms or 0, plan.missed, plan.skipped)
 
 
-def fire_all(namespace: Namespace, planner: Planner = plan) -> Steps[tuple[int, int]]:
-    """Fires everything that is due, partition by partition; returns how many were published and how many held."""
+class FiredAll(NamedTuple):
+    """What `fire_all` did: how many were published and how many held, and µs until the next is due (None: nothing is
+    pending)."""
+
+    published: int
+    held: int
+    wait_us: int | None
+
+
+def fire_all(namespace: Namespace, planner: Planner = plan) -> Steps[FiredAll]:
+    """Fires everything that is due, partition by partition."""
     published = held = 0
+    waits: list[int] = []
     for partition in range(namespace.partitions):
         wait_us: int | None = 0
         while wait_us == 0:
@@ -138,7 +148,9 @@ def fire_all(namespace: Namespace, planner: Planner = plan) -> Steps[tuple[int, 
                 ]
                 if any(given.word == "claimed" for given in fired.handovers):
                     wait_us = 0  # what was asked about may be due
-    return published, held
+        if wait_us is not None:
+            waits.append(wait_us)
+    return FiredAll(published, held, min(waits, default=None))
 
 
 def advance(namespace: Namespace, partition: int, steps: Sequence[Advance]) -> Command[list[str]]:
