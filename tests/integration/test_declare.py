@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 from redis.crc import key_slot
 
 from tests.support.cluster import LocalCluster
-from timerq import Event, Handle, Outcome, QueueUnavailable, TimerQueue, Upsert, schedule
+from timerq import Event, Handle, Outcome, QueueUnavailable, TimerQueue, Upsert, preview, schedule, tick_name
 from timerq.commands.arming import timing_of
 from timerq.commands.planned import Applied
 from timerq.commands.wording import words_of
@@ -175,3 +178,26 @@ def test_files_and_functions_become_the_same_schedules(redis_url: str, tmp_path:
         found = queue.get("morning")
         assert found is not None
         assert (found.label, found.event.payload) == ("jobs", {"a": [1, None]})
+
+
+def test_the_example_runs_with_one_command() -> None:
+    """`morning` and `cleanup`, from a file and from functions: a week of them, with a clock change."""
+    script = Path(__file__).parents[2] / "examples" / "schedules" / "run.py"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert said[0].count("CREATED") == 2
+    assert said[1] == "planned jobs.py: {'unchanged': 2}"
+    week: dict[str, Any] = {"after": "2026-10-22T12:00:00Z", "n": 7}
+    due = [("cleanup", instant) for instant in preview(cron="@daily", **week)]
+    due += [
+        ("morning", instant)
+        for instant in preview(cron="0 9 * * MON-FRI", timezone="Europe/Paris", **week)
+        if instant < datetime(2026, 10, 29, 12, tzinfo=UTC)
+    ]
+    due.sort(key=lambda pair: pair[1])
+    assert [line.split()[0] for line in said[2:]] == [
+        tick_name(name, round(instant.timestamp() * 1000)) for name, instant in due
+    ]
+    assert said[2].endswith("cleaned up, as of Friday, 23 October, 00:00 UTC")
+    assert said[3].endswith("the agent is asked: Summarise yesterday.")

@@ -10,5 +10,6 @@ apply       what would change, and making it so
 from timerq.declare.declared import Declared, DeclaredSet
 from timerq.declare.decorator import ScheduledFunction, schedule
 from timerq.declare.load import load
+from timerq.declare.modules import scheduled_functions
 
-__all__ = ["Declared", "DeclaredSet", "ScheduledFunction", "load", "schedule"]
+__all__ = ["Declared", "DeclaredSet", "ScheduledFunction", "load", "schedule", "scheduled_functions"]
