@@ -37,7 +37,6 @@ ROOM_LINES = 330
 LARGER_ROOMS = {
     "client.py": (520, "a method a verb; most of it is docstrings"),
     "async_client.py": (520, "the same"),
-    "model.py": (345, "a class a value; most of it is docstrings"),
     "topology.py": (340, "connections of every kind of URL, for both clients"),
     "embedded/server.py": (390, "one child process from start to end"),
 }

@@ -1,0 +1,108 @@
+"""What is published, and the schedule that publishes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal
+
+from timerq.errors import InvalidSchedule
+from timerq.model.names import check_plain_name, check_text, to_datetime
+from timerq.model.timing import Timing
+
+Codec = Literal["msgpack", "json"]
+"""How a payload is written."""
+
+
+class State(StrEnum):
+    """Where a stored schedule stands."""
+
+    ARMED = "armed"
+    """It waits for its instant."""
+    CLAIMED = "claimed"
+    """It is due; a dispatcher is asking its calendar."""
+    HELD = "held"
+    """It could not be fired and is tried again; `Schedule.held` says why."""
+    PAUSED = "paused"
+    """It waits for `resume`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What is published when a schedule is due.
+
+    ``type`` says what happened (1 to 512 bytes of UTF-8). ``payload`` is any value the codec can carry (msgpack: also
+    bytes and aware datetimes; json: what JSON has); none given is None. ``stream`` is where it goes. ``correlation``
+    is a small str→str map that is carried unchanged. Raises `InvalidSchedule` for a bad type, stream or codec; the
+    payload and the correlation are checked where they are encoded.
+    """
+
+    type: str
+    payload: Any = None
+    stream: str = field(default="events", kw_only=True)
+    correlation: Mapping[str, str] | None = field(default=None, kw_only=True)
+    codec: Codec = field(default="msgpack", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.stream != "events":
+            check_plain_name("stream", self.stream)
+        if self.codec != "msgpack" and self.codec != "json":
+            raise InvalidSchedule("codec", self.codec, 'want "msgpack" or "json"')
+        check_text("type", self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    """One past occurrence of a recurring schedule: when it was due and when it was published (epoch ms).
+
+    ``missed`` is how many later ones it stands for besides itself.
+    """
+
+    at_ms: int
+    fired_ms: int
+    missed: int = 0
+
+    @property
+    def lag_ms(self) -> int:
+        """How late it was (ms)."""
+        return self.fired_ms - self.at_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule as it is stored.
+
+    ``at_ms`` is the next occurrence's instant (epoch ms), ``n`` how many occurrences this ``version`` has had.
+    ``fired_total``, ``missed_total`` (folded into a later event) and ``skipped_total`` (left out) count over all
+    versions of a recurring schedule, ``fires`` are its last ten, oldest first. ``held`` says why a held one could not be fired.
+    ``by`` is who set it, ``paused_by`` and ``paused_note`` who paused it and why, ``label`` the set it was declared in.
+    ``running`` is the id of the event that is still being handled, ``failures`` how many failed in a row.
+    """
+
+    key: str
+    event: Event
+    timing: Timing
+    at_ms: int
+    version: int
+    state: State
+    owner: str | None = None
+    tenant: str = "default"
+    n: int = 0
+    fired_total: int = 0
+    missed_total: int = 0
+    skipped_total: int = 0
+    held: str | None = None
+    fires: tuple[Fire, ...] = ()
+    by: str | None = None
+    paused_by: str | None = None
+    paused_note: str | None = None
+    label: str | None = None
+    running: str | None = None
+    failures: int = 0
+
+    @property
+    def at(self) -> datetime:
+        """The next occurrence's instant, as an aware UTC datetime."""
+        return to_datetime(self.at_ms)
