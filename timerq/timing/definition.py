@@ -92,9 +92,12 @@ def read(text: str, *, every_ms: int | None = None) -> tuple[int | None, Rule | 
             grace_ms=words.pop("grace", _USUAL_POLICY.grace_ms),
             max_catch_up=words.pop("most", _USUAL_POLICY.max_catch_up),
         )
-        numbers = (every_ms or 0, rule.jitter_ms, rule.anchor_ms or 0, policy.grace_ms, policy.max_catch_up)
-        if words or not all(type(number) is int for number in numbers):
+        numbers = (rule.jitter_ms, rule.anchor_ms or 0, policy.grace_ms)
+        if words or not all(type(number) is int and number >= 0 for number in numbers):
             raise ValueError("unknown words or no numbers")
+        for number in (1 if every_ms is None else every_ms, policy.max_catch_up):
+            if type(number) is not int or number < 1:
+                raise ValueError(f"{number!r} is no such number")
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ContractBroken(f"unreadable definition {text[:120]!r}: {error}") from error
     return every_ms, None if rule == _USUAL_RULE else rule, policy
