@@ -159,6 +159,25 @@ def _among(text: str, values: set[int]) -> Field:
     return Field(text, lambda value, day: value in values)
 
 
+def daily(minutes: str, hours: str) -> Expression:
+    """Numbers with commas, or ``*``, in the minute and the hour field, on every day."""
+    return Expression(
+        (
+            _among("0", {0}),
+            _listed(minutes, 60),
+            _listed(hours, 24),
+            _among("*", set(range(1, 32))),
+            _among("*", set(range(1, 13))),
+            _among("*", set(range(7))),
+        ),
+        six=False,
+    )
+
+
+def _listed(text: str, end: int) -> Field:
+    return _among(text, set(range(end)) if text == "*" else {int(number) for number in text.split(",")})
+
+
 def _number_fields(low: int, high: int, likely: st.SearchStrategy[int]) -> st.SearchStrategy[Field]:
     value = likely | st.integers(low, high)
     every = st.integers(1, high - low + 1)
