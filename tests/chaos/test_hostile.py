@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,14 +15,15 @@ import redis
 from tests.support.events import Events
 from tests.support.proxy import Proxy, wait_for
 from tests.support.state import check_structure, dump
-from timerq import AsyncTimerQueue, Event, Outcome, QueueUnavailable, TimerQueue, Upsert
+from tests.support.ticks import calendar
+from timerq import AsyncTimerQueue, Event, Outcome, QueueUnavailable, State, TimerQueue, Upsert, keys
 from timerq.async_client import AsyncHandle
 from timerq.commands import upsert as upserting
 from timerq.commands.command import Scope
 from timerq.commands.items import gather
 from timerq.dispatcher import Dispatcher
 from timerq.embedded import EmbeddedRedis
-from timerq.testing import ManualClock, fire_due
+from timerq.testing import ManualClock, fire_due, fire_until
 
 MakeRedis = Callable[..., EmbeddedRedis]
 EVENT = Event("t")
@@ -115,9 +117,11 @@ def test_a_clock_that_goes_back_repeats_nothing(redis_client: redis.Redis, redis
     with TimerQueue.connect(redis_url, clock=clock) as queue:
         namespace = queue.init(clock="manual")
         queue.upsert("tick", EVENT, every=100)
+        for misfire in ("fire_once", "skip", "catch_up"):
+            queue.upsert(f"cron {misfire}", EVENT, cron="* * * * * *", misfire=misfire)
         first = queue.upsert("once", EVENT, delay=50)
         clock.advance(1000)
-        assert fire_due(queue) == 2
+        assert fire_due(queue) == 5
         clock.set(start - 5000)  # an hour of winter, a failover, an operator
         assert fire_due(queue) == 0
         second = queue.upsert("once", EVENT, delay=50)
@@ -128,16 +132,103 @@ def test_a_clock_that_goes_back_repeats_nothing(redis_client: redis.Redis, redis
         assert fire_due(queue) == 1
         clock.set(start + 1100)
         assert fire_due(queue) == 1
+        clock.set(start + 2000)
+        assert fire_due(queue) == 4
         entries: Any = redis_client.xrange(namespace.tags[0] + b":s:events")
         told = [(fields[b"key"], int(fields[b"at"]) - start, int(fields[b"missed"])) for _, fields in entries]
         assert sorted(told) == [
+            *[
+                (b"cron " + misfire, at, 0)
+                for misfire in (b"catch_up", b"fire_once", b"skip")
+                for at in (1000, 2000)
+            ],
             (b"once", -4950, 0),
             (b"once", 50, 0),
             (b"other", -5000, 0),
             (b"tick", 100, 9),
             (b"tick", 1100, 0),
+            (b"tick", 1200, 8),
         ]
-        assert len({fields[b"id"] for _, fields in entries}) == 5
+        assert len({fields[b"id"] for _, fields in entries}) == len(entries)
+        check_structure(dump(redis_client), namespace.tags)
+
+
+SPOILT = {
+    "no json": b"{",
+    "no text": b"\xff\xfe\x00",
+    "an unknown zone": b'{"cron":"* * * * *","tz":"UTC+3"}',
+    "a folder for a zone": b'{"cron":"* * * * *","tz":"America"}',
+    "it never fires": b'{"cron":"0 0 30 2 *"}',
+    "no expression": b'{"cron":"60 * * * *"}',
+    "a word of the future": b'{"cron":"* * * * *","moon":"full"}',
+    "numbers for texts": b'{"cron":[1,2],"tz":3}',
+    "texts for numbers": b'{"every":"60000","jitter":"1"}',
+    "deep": b"[" * 20_000,
+    "nothing": b"",
+}
+
+
+def test_calendars_that_were_spoilt_by_hand(redis_client: redis.Redis, redis_url: str) -> None:
+    """Each is set aside and says why, none is asked in a hot loop, the others go on; mended, it has lost nothing."""
+    clock = ManualClock("2026-03-01T00:00:00Z")
+    with TimerQueue.connect(redis_url, clock=clock) as queue:
+        namespace = queue.init(clock="manual")
+        tag = namespace.tags[0]
+        queue.upsert("good", EVENT, cron="* * * * *")
+        for name in SPOILT:
+            queue.upsert(name, EVENT, cron="* * * * *")
+        fire_until(queue, clock, clock.now_ms + 60_000)
+        records = {name: keys.record(tag, keys.identity(b"default", name.encode(), b"")) for name in SPOILT}
+        sound = {name: redis_client.hget(record, "x") for name, record in records.items()}
+        for name, record in records.items():
+            redis_client.hset(record, "x", SPOILT[name])
+        redis_client.config_resetstat()
+        fire_until(queue, clock, clock.now_ms + 30 * 60_000)
+        stats: Any = redis_client.info("commandstats")
+        assert stats["cmdstat_evalsha"]["calls"] < 30 * 60  # half an hour of back-off, not of asking
+
+        events: Any = redis_client.xrange(tag + b":s:events")
+        told = Counter(fields[b"key"].decode() for _, fields in events)
+        # what followed was known before: it came, and with it the question that has no answer
+        assert told == {"good": 31, **dict.fromkeys(SPOILT, 2)}
+        assert queue.stats().held == len(SPOILT)
+        for name, record in records.items():
+            assert redis_client.hget(record, "s")[:1] == b"h"
+            assert redis_client.hget(record, "e"), name
+            redis_client.hset(record, "x", sound[name])
+        clock.advance("1m")
+        fire_due(queue)
+        events = redis_client.xrange(tag + b":s:events")
+        last = {fields[b"key"].decode(): fields for _, fields in events}
+        for name in SPOILT:
+            stored = queue.get(name)
+            assert (stored.state, stored.held) == (State.ARMED, None)
+            assert (stored.fired_total, stored.missed_total) == (3, 29)  # one late event for all
+            assert last[name][b"missed"] == b"29"
+        assert queue.stats().held == 0
+        check_structure(dump(redis_client), namespace.tags)
+
+
+def test_a_thousand_calendars_that_nobody_fired_for_a_day(redis_client: redis.Redis, redis_url: str) -> None:
+    clock = ManualClock("2026-03-28T12:00:00Z")  # the night in which the clocks go forward
+    with TimerQueue.connect(redis_url, clock=clock) as queue:
+        namespace = queue.init(clock="manual", partitions=3)
+        zones = ["Europe/Paris", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe"]
+        queue.upsert_many(
+            [
+                Upsert(f"k{n}", EVENT, cron=f"{n % 60} */{1 + n % 7} * * *", timezone=zones[n % 4])
+                for n in range(1000)
+            ]
+        )
+        firsts = {stored.key: stored.at_ms for stored in queue.list()}
+        clock.advance("1d")
+        assert fire_due(queue) == 1000
+        for stored in queue.list():
+            slots = calendar(stored)
+            assert [fire.at_ms for fire in stored.fires] == [firsts[stored.key]]
+            assert stored.missed_total == slots.count(firsts[stored.key], clock.now_ms)
+            assert stored.at_ms == slots.next_ms(clock.now_ms)
+        assert fire_due(queue) == 0
         check_structure(dump(redis_client), namespace.tags)
 
 

@@ -1,7 +1,7 @@
 """Twenty thousand timers, three dispatchers, and everything that can happen to processes meanwhile.
 
 Every acknowledged timer must be on the stream exactly once, none early, none after its confirmed cancel, none with a
-replaced payload.
+replaced payload; and of each recurring schedule every occurrence, none twice.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.events import Events
+from tests.support.ticks import calendar, previewed, told
 from tests.support.worker import Worker
 from timerq import Event, Outcome, QueueUnavailable, TimerQueue, Upsert
 from timerq.embedded import EmbeddedRedis
@@ -25,6 +26,16 @@ from timerq.tail import Published
 TIMERS = 20_000
 SECONDS = 20
 PARTITIONS = 3
+
+
+RECURRING: dict[str, dict[str, Any]] = {
+    "cron": {"cron": "* * * * * *", "timezone": "Europe/Paris"},
+    "catch up": {"cron": "* * * * * *", "misfire": "catch_up", "max_catch_up": 1000},
+    "interval": {"every": 50},
+    "jitter": {"every": 400, "jitter": 300},
+    "skip": {"every": 500, "misfire": "skip", "grace": 700},
+}
+"""Not of the producers' keys: nobody changes them."""
 
 
 class Ledger:
@@ -71,6 +82,8 @@ class Ledger:
         for event in events:
             if event.fired_ms < event.at_ms:
                 found.append(f"early: {event}")
+            if event.key in RECURRING:
+                continue
             if event.version in self.taken_back:
                 found.append(f"{self.taken_back[event.version]} and yet published: {event}")
             elif event.version in self.due:
@@ -165,6 +178,8 @@ def _run(
         assert handle.at_ms is not None
         ledger.armed(upsert.key, upsert.event.payload, handle.version, handle.at_ms, None)
 
+    firsts = {key: queue.upsert(key, Event("tick"), **words).at_ms for key, words in RECURRING.items()}
+
     until = time.monotonic() + SECONDS
     keys = [upsert.key for upsert in wanted]
     producers = [
@@ -181,14 +196,39 @@ def _run(
     print(done, calls, f"{len(ledger.due)} to be published")
 
     for worker in workers:
-        if not worker.alive:
-            worker.start()
+        worker.start()
+        worker.wait_until_it_fires()
     events.wait(lambda seen: ledger.due.keys() <= {event.version for event in seen}, timeout_s=60)
+    _check_recurring(queue, events, firsts)
     assert ledger.faults(events.all) == []
-    assert (queue.count(), queue.stats().held) == (0, 0)
+    assert (queue.count(), queue.stats().held) == (len(RECURRING), 0)
     # it was no quiet walk
     assert min(done["kill"], done["freeze"], done["restart"]) >= 1
     assert min(calls[word] for word in ("REPLACED", "CREATED", "CANCELLED", "NOT_PENDING")) > 50
+
+
+def _check_recurring(queue: TimerQueue, events: Events, firsts: dict[str, int]) -> None:
+    """From the first to where the calendar goes on, every occurrence came once, or was counted as too late."""
+    for key in RECURRING:
+        assert queue.pause(key).outcome is Outcome.PAUSED
+    for key, words in RECURRING.items():
+        stored = queue.get(key)
+        events.wait(stored.fired_total, key=key)
+        found = events.of(key)
+        assert [event.n for event in found] == list(range(1, stored.fired_total + 1))
+        slots = calendar(stored)
+        ticks = told(slots, [(event.at_ms, event.missed) for event in found])
+        wanted = previewed(slots, firsts[key], stored.at_ms - 1)
+        assert len(wanted) > SECONDS // 2
+        if words.get("misfire") == "skip":
+            assert ticks == sorted(set(ticks) & set(wanted))
+            assert len(wanted) - len(ticks) == stored.skipped_total
+            assert all(event.fired_ms - event.at_ms <= words["grace"] for event in found)
+        else:
+            assert ticks == wanted, key
+        if words.get("misfire") == "catch_up":
+            assert stored.missed_total == 0
+    assert sum(queue.get(key).missed_total for key in RECURRING) > 0  # some were late
 
 
 def _chaos(server: EmbeddedRedis, workers: list[Worker], until: float, luck: random.Random) -> Counter[str]:

@@ -34,21 +34,26 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
         self._said = threading.Condition()
         self._lines: list[str] = []
+        self._begun = 0
         self._reader: threading.Thread | None = None
 
     def start(self, *, wait: bool = True) -> Worker:
         """Start it, and wait until it fires. Does nothing when it runs already."""
         if self.alive:
             return self
-        begun = len(self.lines)
+        self._begun = len(self.lines)
         self._process = subprocess.Popen(
             self._command, cwd=ROOT, env=self._environment, stderr=subprocess.PIPE, text=True
         )
         self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
         self._reader.start()
         if wait:
-            self.wait_for_line("fires namespace", since=begun)
+            self.wait_until_it_fires()
         return self
+
+    def wait_until_it_fires(self) -> None:
+        """Wait until it says so: before that it heeds no signal."""
+        self.wait_for_line("fires namespace", since=self._begun)
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None
