@@ -112,6 +112,9 @@ def test_a_function_that_could_not_be_called_is_refused() -> None:
         with pytest.raises(InvalidSchedule, match="fired_at, name, event") as caught:
             schedule(every="5s")(function)
         assert "database" in str(caught.value)
+    twice = schedule(every="5s")(lambda: None)
+    with pytest.raises(InvalidSchedule, match="want one @schedule"):
+        schedule(every="6s", name="other")(twice)
     for thing in (5, int):
         with pytest.raises(InvalidSchedule, match="on a function"):
             schedule(every="5s")(thing)  # type: ignore[arg-type]

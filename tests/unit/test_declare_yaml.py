@@ -7,12 +7,19 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from timerq.declare import yaml_text
 from timerq.declare.documents import Unreadable
 from timerq.declare.toml_text import read_toml
 from timerq.declare.yaml_text import MAX_VALUES, read_yaml
+
+
+@pytest.fixture(autouse=True, params=[yaml_text.SlowLoader, yaml_text.FastLoader])
+def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to read a text."""
+    monkeypatch.setattr(yaml_text, "_LOADER", request.param)
 
 
 def value(text: str) -> Any:
@@ -127,6 +134,7 @@ def test_aliases_of_aliases_make_no_end_of_values(merge: bool) -> None:
             value(text)
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     for read in (read_yaml, read_toml):

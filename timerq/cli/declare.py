@@ -24,6 +24,7 @@ from timerq.cli.base import (
     pass_target,
 )
 from timerq.client import Handle, TimerQueue
+from timerq.commands.durable import least
 from timerq.commands.planned import Action, Applied, Planned, SetPlan
 from timerq.commands.wording import told
 from timerq.declare import DeclaredSet, load
@@ -216,7 +217,13 @@ def _summary(applied: Applied[Handle], failed: int) -> str:
     done["ended"] = sum(item is None for item in applied.items)
     done["failed"] = failed
     counts = ", ".join(f"{count:,} {word}" for word, count in done.items() if count)
-    return f"set {applied.label}: {counts or 'nothing declared'}"
+    level = least(
+        {one.durable for one in (*applied.items, *applied.removed) if isinstance(one, (Handle, Change))}
+        or {"accepted"}
+    )
+    return f"set {applied.label}: {counts or 'nothing declared'}" + (
+        f"  {level}" if level != "accepted" else ""
+    )
 
 
 def _show_applied(planned: SetPlan, applied: Applied[Handle]) -> None:

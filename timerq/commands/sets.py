@@ -39,7 +39,9 @@ def plan_set(
     """
     wanted = _check(scope, label, declared)
     if not scope.namespace.layout:
-        return SetPlan(label, tuple(_plan_one(scope, upsert, None, label, now_ms) for upsert in wanted.values()))
+        return SetPlan(
+            label, tuple(_plan_one(scope, upsert, None, label, now_ms) for upsert in wanted.values())
+        )
     members = yield from list_members(scope, label)
     others = sorted(place for place in members.places if place not in wanted)
     stored = yield from _read(scope, [*wanted, *others])
@@ -138,6 +140,8 @@ def _check_one(upsert: Upsert) -> None:
 def _plan_one(scope: Scope, upsert: Upsert, stored: Schedule | None, label: str, now_ms: int) -> Planned:
     words = words_of(upsert.event, timing_of(upsert))
     is_ours = stored is not None and stored.label == label
+    if upsert.paused:
+        words["paused"] = True
     if not is_ours and _has_ended(scope, upsert, now_ms):
         return Planned(upsert.key, "ended", words)
     if stored is None:

@@ -42,10 +42,10 @@ class ScheduledFunction(Generic[P, R]):
     def __init__(self, function: Callable[P, R], upsert: Upsert) -> None:
         """Raises `InvalidSchedule` for a bad timing, event or name, or a function that could not be called."""
         check(upsert)
+        update_wrapper(self, function)  # first: it brings the function's own attributes along
         self._function = function
         self._takes = _parameters(function)
         self.upsert = upsert
-        update_wrapper(self, function)
 
     @property
     def name(self) -> str:
@@ -149,6 +149,11 @@ def schedule(
     def decorate(function: Callable[P, R]) -> ScheduledFunction[P, R]:
         if not callable(function) or isinstance(function, type):
             raise InvalidSchedule("function", function, "want @schedule(…) on a function")
+        if isinstance(function, ScheduledFunction):
+            want = (
+                f"want one @schedule(…) on it: for another, other = schedule(…)({function.name}.__wrapped__)"
+            )
+            raise InvalidSchedule("function", function, want)
         given = getattr(function, "__name__", None) if name is None else name
         if given is None:
             raise InvalidSchedule("name", None, "want name= for a function that has none")
