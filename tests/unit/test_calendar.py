@@ -632,8 +632,6 @@ def test_utc_calendars_are_what_croniter_finds(minute, hour, day, month, weekday
     text = f"{minute} {hour} {day} {month} {weekday}"
     other = croniter(text, base)
     base_ms = int(base.timestamp()) * 1000
-    if (day, month, weekday) in {("31", "2,3", "*"), ("29", "2,3", "*")} or month == "*/4":
-        return  # croniter gives up on a month that lacks the day
     assert nexts(calendar(text), base_ms, 20) == [int(other.get_next(float)) * 1000 for _ in range(20)]
 
 
