@@ -13,9 +13,10 @@ from tests.lua.test_contract import SAMPLES
 from tests.lua.test_trim import fill as fill_stream
 from tests.lua.test_trim import old
 from tests.support.partition import EVENT, NOW, Partition
-from timerq import Event, Upsert
-from timerq.commands import cancel, edit, upsert
-from timerq.commands.dispatch import trim
+from timerq import Event, QueueUnavailable, Upsert
+from timerq.commands import cancel, edit, recurring, upsert
+from timerq.commands.command import Command
+from timerq.commands.dispatch import Advance, advance, fire, trim
 from timerq.commands.items import gather
 
 
@@ -131,3 +132,144 @@ def test_out_of_memory_a_cancel_of_many_is_whole(real_client: Any) -> None:
     outcomes = [change.outcome for change in command.read(partition.evaluate(command))]
     assert outcomes == ["NOT_PENDING", "CANCELLED", "CANCELLED", "CANCELLED", "CANCELLED"]
     partition.check()
+
+
+# ------------------------------------------------------------------------------------------------ recurring schedules
+
+
+def half_way(partition: Partition, command: Command[Any], *, may_run: bool = False) -> Any:
+    """The command's answer, after it was refused while no memory was left, with nothing done."""
+    partition.client.script_load(command.script.text)
+    before = partition.state()
+    with full(partition):
+        try:
+            partition.raw(command)
+        except redis.ResponseError as error:
+            assert "maxmemory" in str(error)  # noqa: PT017
+            assert partition.state() == before
+        else:
+            assert may_run
+            partition.check()
+    partition.check()
+    answer = command.read(partition.evaluate(command))
+    partition.check()
+    return answer
+
+
+WAITING: dict[str, dict[str, Any]] = {
+    "skip": {"overlap": "skip"},
+    "queue": {"overlap": "queue"},
+    "fixed delay": {"fixed_delay": True, "ack_group": "g"},
+    "pause": {"pause_after": 1},
+    "end": {"fixed_delay": True, "ack_group": "g", "until": NOW + 2000},
+}
+
+
+@pytest.mark.parametrize("words", WAITING.values(), ids=WAITING)
+@pytest.mark.parametrize("error", [None, "no"])
+def test_out_of_memory_nothing_is_handled_by_half(
+    real_client: Any, words: dict[str, Any], error: str | None
+) -> None:
+    partition = Partition(real_client)
+    partition.upsert(every=1000, **words)
+    for at in (1000, 2000):
+        partition.now = NOW + at
+        partition.drain()
+    event_id = partition.events()[-1]["id"]
+    (command,) = next(recurring.done(partition.scope, event_id, error))
+    paused = error is not None and "pause_after" in words
+    assert half_way(partition, command).outcome == ("PAUSED" if paused else "DONE")
+    assert not partition.client.exists(partition.key(f"run:{event_id}"))
+    assert (partition.record() == {}) is ("until" in words)
+
+
+@pytest.mark.parametrize("words", WAITING.values(), ids=WAITING)
+def test_out_of_memory_what_runs_and_what_is_due_waits(real_client: Any, words: dict[str, Any]) -> None:
+    partition = Partition(real_client)
+    partition.upsert(every=1000, **words)
+    partition.now = NOW + 1000
+    assert half_way(partition, fire(partition.namespace, 0)).published == 1
+    partition.now = NOW + 2000
+    half_way(partition, fire(partition.namespace, 0), may_run="fixed_delay" in words)  # which is not due
+    partition.now = NOW + 10**8  # its time is up
+    half_way(partition, fire(partition.namespace, 0))
+    ids = [event["id"] for event in partition.events()]
+    assert len(ids) == len(set(ids)) == (1 if "until" in words else 3 if "pause_after" in words else 2)
+
+
+def test_out_of_memory_a_backfill_publishes_nothing(real_client: Any) -> None:
+    partition = Partition(real_client)
+    version = partition.upsert(every=1000).version
+    instants = [NOW - 2000, NOW - 1000]
+    command = recurring._backfill_command(partition.scope, "k", None, version, b"", instants)
+    assert half_way(partition, command) == ["BACKFILLED", "2"]
+    assert len(partition.events()) == 2
+
+
+@pytest.mark.parametrize(
+    ("at", "following", "skipped", "hold"),
+    [(0, 10, 0, None), (50, 60, 4, None), (None, 0, 4, None), (None, 0, 0, None), (0, 10, 0, "no")],
+    ids=["due", "later", "ended, some left out", "ended", "held"],
+)
+def test_out_of_memory_a_claim_is_answered_whole(
+    real_client: Any, at: int | None, following: int, skipped: int, hold: str | None
+) -> None:
+    partition = Partition(real_client)
+    partition.calendar(at=NOW, following=None)
+    (claimed,) = partition.fire().handovers
+    step = Advance(claimed, 0 if at is None else NOW + at, NOW + following, skipped=skipped, hold=hold)
+    command = advance(partition.namespace, 0, [step, step])
+    answers = half_way(partition, command, may_run=at is None)
+    assert answers in (["ADVANCED", "STALE"], ["STALE", "STALE"])
+    assert (partition.record() == {}) is (at is None)
+    if at is not None:
+        assert partition.client.hget(partition.key("meta"), "skipped") == (b"4" if skipped else None)
+
+
+def test_out_of_memory_a_refill_waits(real_client: Any) -> None:
+    partition = Partition(real_client)
+    partition.calendar(at=NOW, following=NOW + 10)
+    (refill,) = partition.fire().handovers
+    command = advance(partition.namespace, 0, [Advance(refill, NOW + 10, NOW + 20)])
+    half_way(partition, command, may_run=True)
+    assert partition.record()[b"s"].split(b" ")[3] == b"%d" % (NOW + 20)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_out_of_memory_a_resume_from_now_is_refused(real_client: Any, alone: bool) -> None:
+    partition = Partition(real_client)
+    partition.upsert(every=1000)
+    partition.edit("pause", by="ops", note="x")
+    if not alone:
+        partition.upsert("other", delay=10**6)
+    partition.now = NOW + 5500
+    item = edit.item(partition.scope, "skip", "k", going=edit.Going(NOW + 1000, NOW + 6000, None, 5))
+    command = gather(partition.scope, [item])
+    if alone:  # nothing else that the script writes takes memory: the answer says what was refused
+        real_client.script_load(command.script.text)
+        before = partition.record()
+        with full(partition):
+            (refused,) = partition.ask(command)
+        assert isinstance(refused, QueueUnavailable)
+        assert "OOM" in str(refused)
+        assert partition.record() == before
+        (change,) = partition.ask(command)
+    else:
+        (change,) = half_way(partition, command)
+    assert change.outcome == "RESUMED"
+    assert partition.record()[b"t"] == b"0 0 5"
+    partition.check()
+
+
+@pytest.mark.parametrize("words", [{"cron": "* * * * *"}, {"every": 1000, "overlap": "skip"}], ids=str)
+def test_out_of_memory_a_calendar_and_a_policy_are_stored_whole(
+    real_client: Any, words: dict[str, Any]
+) -> None:
+    partition = Partition(real_client)
+    partition.upsert(every=500)
+    member = upsert.Membership("jobs", 1)
+    wanted = Upsert("k", EVENT, by="ops", limit=7, **words)
+    item = upsert.item(partition.scope, wanted, now=lambda: partition.now, member=member)
+    (made,) = half_way(partition, gather(partition.scope, [item]))
+    assert made.outcome == "REPLACED"
+    assert partition.client.zrange(partition.key("set:acme\0jobs"), 0, -1) == [b"acme\0k\0"]
