@@ -198,6 +198,55 @@ def test_done_against_fire_where_it_is_left_out(arena: Arena) -> None:
     assert 0 < len(left_out) < TIMES
 
 
+def test_done_against_the_end_of_its_time(arena: Arena) -> None:
+    """At the instant at which its time is up the one that waits comes, whoever looks first, and comes once."""
+    clock = arena.clock
+    first = arena.queue.upsert("k", EVENT, cron=EVERY_MINUTE, overlap="queue", running_timeout="60s")
+    clock.advance("1m")
+    arena.settle()
+    (last,) = arena.told()
+    ats = [int(last["at"])]
+    seen: Counter[Any] = Counter()
+    for turn in range(TIMES):
+        clock.advance(59_999 + turn % 2)  # a millisecond before, and to the very instant
+        change, _ = arena.duel(partial(arena.queue.done, last["id"]), arena.fire_and_ask)
+        seen[change.outcome] += 1
+        clock.advance(1 - turn % 2)
+        arena.settle()
+        (last,) = arena.told()
+        ats.append(int(last["at"]))
+    assert seen == {Outcome.DONE: TIMES // 2, Outcome.NOT_PENDING: TIMES // 2}
+    stored = arena.queue.get("k")
+    assert ats == previewed(calendar(stored), first.at_ms, clock.now_ms)
+    assert (stored.fired_total, stored.missed_total, stored.skipped_total) == (TIMES + 1, 0, 0)
+    left = parts(dump(arena.client), arena.namespace.tags[0])
+    assert [name for name in left if name.startswith(b"run:")] == [b"run:" + last["id"].encode()]
+
+
+def test_done_against_fire_with_a_fixed_delay(arena: Arena) -> None:
+    """The next comes an interval after the last was handled or its time was up; at that instant, too, it is one."""
+    clock = arena.clock
+    arena.queue.upsert("k", EVENT, every="1m", fixed_delay=True, ack_group="workers", running_timeout="90s")
+    clock.advance("1m")
+    arena.settle()
+    (last,) = arena.told()
+    seen: Counter[Any] = Counter()
+    for turn in range(TIMES):
+        fired_ms = int(last["fired_ms"])
+        # while it may run; when its time is up; when for that reason the next one is due
+        clock.set(fired_ms + [89_999, 90_000, 150_000][turn % 3])
+        change, _ = arena.duel(partial(arena.queue.done, last["id"]), arena.fire)
+        seen[turn % 3, change.outcome] += 1
+        due_ms = clock.now_ms + MINUTE if change.outcome is Outcome.DONE else fired_ms + 150_000
+        found = arena.told()
+        assert bool(found) == (clock.now_ms == due_ms)
+        clock.set(due_ms)
+        arena.settle()
+        (last,) = found + arena.told()
+        assert (int(last["at"]), int(last["fired_ms"]), last["missed"]) == (due_ms, due_ms, "0")
+    assert set(seen) == {(0, Outcome.DONE), (1, Outcome.NOT_PENDING), (2, Outcome.NOT_PENDING)}
+
+
 def test_done_against_a_new_definition(arena: Arena) -> None:
     """What waits for the handling is the old version's, and goes with it; the new one waits for nothing."""
     clock = arena.clock

@@ -7,6 +7,7 @@ kill or stop themselves there. What was published, told or counted as left out i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -20,18 +21,21 @@ from typing import Any
 import pytest
 
 from tests.support.arena import Arena
+from tests.support.events import Events
 from tests.support.state import check_structure, dump
 from tests.support.ticks import calendar, previewed, told
-from tests.support.worker import ROOT
-from timerq import Event
+from tests.support.worker import ROOT, Worker
+from timerq import Event, TimerQueue
 from timerq.commands.dispatch import LEASE_MS, Advance, Fired, ask
-from timerq.testing import ManualClock
+from timerq.dispatcher import Dispatcher
+from timerq.testing import ManualClock, fire_due, fire_until
 from timerq.timing import plan
 
 TIMES = 1000
 REAL = 100
 SECOND, MINUTE = 1000, 60_000
 EVENT = Event("t")
+EVERY_MINUTE = "* * * * *"
 START = "2026-03-28T20:00:00Z"
 """Five hours before the clocks of Paris go forward."""
 
@@ -41,7 +45,7 @@ LEFT_OUT = "schedule.skipped"
 
 def schedules(period_ms: int) -> dict[str, dict[str, Any]]:
     """One of each kind; at each tick nearly all of them are due."""
-    cron = "* * * * * *" if period_ms == SECOND else "* * * * *"
+    cron = "* * * * * *" if period_ms == SECOND else EVERY_MINUTE
     return {
         "plain": {"cron": cron, "timezone": "Europe/Paris"},
         "several": {"cron": [cron, "0 */2 * * *"], "exclude": "*/7 * * * *", "timezone": "Europe/Paris"},
@@ -321,6 +325,7 @@ class Nursery:
         return answers
 
 
+@pytest.mark.one_server
 def test_processes_that_are_killed_between_fire_and_advance(ground: Field) -> None:
     handed = Counter[str]()
     with Nursery(ground.arena.url) as nursery:
@@ -336,6 +341,7 @@ def test_processes_that_are_killed_between_fire_and_advance(ground: Field) -> No
     assert min(handed["refilled"], handed["claimed"]) > REAL // 5, handed
 
 
+@pytest.mark.one_server
 def test_processes_that_are_stopped_between_fire_and_advance(ground: Field) -> None:
     handed, answers = Counter[str](), Counter[str]()
     asleep: deque[int] = deque()
@@ -362,3 +368,108 @@ def test_processes_that_are_stopped_between_fire_and_advance(ground: Field) -> N
     ground.check()
     assert min(handed["refilled"], handed["claimed"]) > REAL // 5, handed
     assert min(answers["ADVANCED"], answers["STALE"]) > REAL // 4, answers
+
+
+# ------------------------------------------------------------------------------------------------ restarts
+
+
+@pytest.mark.one_server
+def test_b49_a_dispatcher_that_is_restarted_five_times_between_two_ticks(redis_url: str) -> None:
+    with TimerQueue.connect(redis_url) as queue:
+        namespace = queue.init()
+        with Events(redis_url, namespace) as events:
+            first = queue.upsert("k", EVENT, cron="*/2 * * * * *")
+            dispatcher = Dispatcher(redis_url)
+            dispatcher.start()
+            for tick in range(1, 4):
+                events.wait(tick)
+                for _ in range(5):
+                    dispatcher.stop()
+                    dispatcher = Dispatcher(redis_url)
+                    dispatcher.start()
+            events.wait(4)
+            dispatcher.stop()
+            events.check()
+            found = events.all
+    ticks = [event.at_ms for event in found]
+    assert ticks == [first.at_ms + 2000 * n for n in range(len(found))]
+    assert [(event.n, event.missed) for event in found] == [(n + 1, 0) for n in range(len(found))]
+
+
+@pytest.mark.one_server
+def test_b49_a_worker_that_is_killed_again_and_again(redis_url: str) -> None:
+    with TimerQueue.connect(redis_url) as queue:
+        namespace = queue.init()
+        with Events(redis_url, namespace) as events:
+            first = queue.upsert("k", EVENT, cron="*/2 * * * * *")
+            worker = Worker(redis_url)
+            for _ in range(5):
+                with worker.start():
+                    with contextlib.suppress(TimeoutError):
+                        events.wait(len(events.all) + 1, timeout_s=random.uniform(0, 0.5))
+                    worker.kill()
+            with worker.start():
+                events.wait(len(events.all) + 2)
+            events.check()
+            slots = calendar(queue.get("k"))
+            found = events.all
+    ticks = told(slots, [(event.at_ms, event.missed) for event in found])
+    assert ticks == previewed(slots, first.at_ms, ticks[-1])
+    assert [event.n for event in found] == list(range(1, len(found) + 1))
+
+
+def test_b49_minute_by_minute(redis_url: str) -> None:
+    """After the event of each minute five dispatchers come and go; each is new, and knows nothing."""
+    clock = ManualClock("2026-03-29T00:30:00Z")
+    with Arena(redis_url, clock) as arena:
+        first = arena.queue.upsert("k", EVENT, cron=EVERY_MINUTE, timezone="Europe/Paris")
+        for _ in range(120):  # the hour in which the clocks go forward lies in them
+            clock.advance("1m")
+            for after_ms in (0, 1, 5_000, 30_000, 59_999):
+                clock.set(clock.now_ms - clock.now_ms % MINUTE + after_ms)
+                with TimerQueue.connect(redis_url, clock=clock) as other:
+                    assert fire_due(other) == (after_ms == 0)
+        events = arena.told()
+        ats = [int(event["at"]) for event in events]
+        assert ats == previewed(calendar(arena.queue.get("k")), first.at_ms, clock.now_ms)
+        assert len(ats) == 120
+        assert {event["missed"] for event in events} == {"0"}
+
+
+@pytest.mark.parametrize(
+    ("misfire", "late"),
+    [
+        ("fire_once", [(1, 59)]),
+        ("skip", [(50, 10)]),
+        ("catch_up", [(n, 0) for n in range(1, 61)]),
+    ],
+)
+def test_b66_a_dispatcher_that_was_away(redis_url: str, misfire: Any, late: list[tuple[int, int]]) -> None:
+    """A minute later, what its rule says of what was missed, with the original instants; then one a second."""
+    clock = ManualClock("2026-03-29T00:59:30Z")
+    with Arena(redis_url, clock) as arena:
+        arena.queue.upsert("k", EVENT, cron="* * * * * *", timezone="Europe/Paris", misfire=misfire)
+        begun = clock.now_ms
+        clock.advance("60s")
+        arena.settle()
+        assert relative(arena, begun) == [(n * SECOND, missed) for n, missed in late]
+        fire_until(arena.queue, clock, clock.now_ms + 10 * SECOND)
+        assert relative(arena, begun) == [(n * SECOND, 0) for n in range(61, 71)]
+
+
+def test_b72_a_late_one_does_not_move_the_ticks(redis_url: str) -> None:
+    clock = ManualClock("2026-03-29T00:59:44.500Z")
+    with Arena(redis_url, clock) as arena:
+        first = arena.queue.upsert("k", EVENT, cron="*/2 * * * * *", timezone="Europe/Paris").at_ms
+        fire_until(arena.queue, clock, first + 9_000)
+        assert relative(arena, first) == [(n * SECOND, 0) for n in (0, 2, 4, 6, 8)]
+        clock.set(first + 15_300)  # and nobody was there
+        arena.settle()
+        assert relative(arena, first) == [(10_000, 2)]
+        fire_until(arena.queue, clock, first + 40_000)
+        assert relative(arena, first) == [(n * SECOND, 0) for n in range(16, 41, 2)]
+
+
+def relative(arena: Arena, begun: int) -> list[tuple[int, int]]:
+    """Of the events since the last call: `at` (ms since ``begun``) and `missed`."""
+    return [(int(event["at"]) - begun, int(event["missed"])) for event in arena.told()]

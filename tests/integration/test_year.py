@@ -37,6 +37,7 @@ ZONES = [
     "Australia/Lord_Howe",
     "Pacific/Chatham",
 ]
+RULES = [("shift", "first"), ("skip", "second"), ("shift", "both")]
 NIGHTLY = ["30 2 * * *", "15 0 * * *", "45 1 * * *"]
 
 YEAR: dict[str, dict[str, Any]] = {
@@ -48,8 +49,8 @@ YEAR: dict[str, dict[str, Any]] = {
             "dst_gap": gap,
             "dst_overlap": overlap,
         }
-        for zone in ZONES
-        for gap, overlap in [("shift", "first"), ("skip", "second"), ("shift", "both")]
+        for n, zone in enumerate(ZONES)
+        for gap, overlap in [RULES[n % 3], RULES[(n + 1) % 3]]
     },
     # jobs that follow the clock
     "half hours": {"cron": "*/30 1-3 * * *", "timezone": "Australia/Lord_Howe"},
@@ -192,6 +193,24 @@ def test_an_interval_that_waits_first(
     for n in range(3):
         assert found[f"wait {n}"] == [10, 13, 16, 19, 22]
         assert found[f"now {n}"] == found[f"start {n}"] == [0, 3, 6, 9, 12, 15, 18, 21, 24]
+
+
+def test_b17_another_zone_moves_the_next_fire_and_fires_nothing(
+    redis_client: redis.Redis, queue: TimerQueue, clock: ManualClock
+) -> None:
+    queue.init(clock="manual")
+    clock.set("2026-05-19T10:30:00Z")
+    old = queue.upsert("k", EVENT, cron="0 21 * * *", timezone="Australia/Sydney")
+    new = queue.upsert("k", EVENT, cron="0 21 * * *", timezone="Europe/Berlin")
+    assert (old.at_ms, new.at_ms) == tuple(
+        map(resolve_instant, ("2026-05-19T11:00:00Z", "2026-05-19T19:00:00Z"))
+    )
+    assert (new.outcome, new.replaced_at_ms) == (Outcome.REPLACED, old.at_ms)
+    assert [schedule.timing.rule.timezone for schedule in queue.list()] == ["Europe/Berlin"]
+    assert fire_until(queue, clock, new.at_ms - 1) == 0
+    assert fire_until(queue, clock, new.at_ms) == 1
+    (event,) = published(redis_client, queue)
+    assert (event["at"], event["n"], event["version"]) == (str(new.at_ms), "1", str(new.version))
 
 
 def test_time_that_has_passed_does_not_come_back(queue: TimerQueue, clock: ManualClock) -> None:
