@@ -121,8 +121,8 @@ class Upserted:
     ``outcome`` is CREATED, REPLACED, UNCHANGED, KEPT, DUPLICATE, VERSION_MISMATCH, OWNER_GONE or SUPERSEDED.
     ``version``, ``at_ms`` (epoch ms) and ``state`` are those now stored; on VERSION_MISMATCH ``version`` is the stored
     one (0: there is none), on OWNER_GONE the version up to which the owner is dead, and there is no ``at_ms``.
-    Where it replaced, ``replaced_version`` and ``replaced_at_ms`` are the old ones. ``durable`` says which level was reached.
-    ``is_cancelled``: whether the handle's `cancel` has taken it back.
+    Where it replaced, ``replaced_version`` and ``replaced_at_ms`` are the old ones. ``durable`` says which level was
+    reached. ``is_cancelled``: whether the handle's `cancel` has taken it back.
     """
 
     __slots__ = (

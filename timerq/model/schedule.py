@@ -78,7 +78,8 @@ class Schedule:
     ``fired_total``, ``missed_total`` (folded into a later event) and ``skipped_total`` (left out) count over all
     versions of a recurring schedule, ``fires`` are its last ten, oldest first. ``held`` says why a held one could not
     be fired. ``by`` is who set it, ``paused_by`` and ``paused_note`` who paused it and why, ``label`` the set it
-    was declared in. ``running`` is the id of the event that is still being handled, ``failures`` how many failed in a row.
+    was declared in. ``running`` is the id of the event that is still being handled, ``failures`` how many failed in a
+    row.
     """
 
     key: str
