@@ -204,6 +204,16 @@ def test_a_trigger_publishes_now_and_changes_nothing_but_its_own_memory(
     partition.check()
 
 
+def test_a_triggered_event_is_no_occurrence_and_has_no_number_of_one(partition: Partition) -> None:
+    partition.upsert(every=1000)
+    partition.now = NOW + 1000
+    partition.fire()
+    partition.edit("trigger")
+    partition.now = NOW + 2000
+    partition.fire()
+    assert [event["n"] for event in partition.events()] == ["1", "0", "2"]
+
+
 @pytest.mark.parametrize("kind", ["once", "every"])
 def test_two_triggers_within_one_second_are_one_tick(partition: Partition, kind: str) -> None:
     partition.upsert(**({"delay": 5000} if kind == "once" else {"every": 5000}))

@@ -289,7 +289,7 @@ class ModelPartition:
                     request = self.first_version - 1
                 request += 1
                 event_id = f"{self.number}-{old.version}-t{request}"
-                if not self._emit(now, id, old, event_id, now, old.n, 0):
+                if not self._emit(now, id, old, event_id, now, 0, 0):
                     answers.append(("BROKEN",))
                     continue
                 if verb == "consume":

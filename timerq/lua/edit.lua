@@ -51,7 +51,7 @@ local function trigger(record, id, version, consume, by)
   request = (request or reserve_versions(#ARGV) - 1) + 1
   local event_id = meta[5] .. '-' .. version .. '-t' .. int(request)
   local key = string.match(id, '%z([^%z]*)%z')
-  emit(r.stream, event_id, r.type, a_tenant, key, owner_of(id), int(now_ms), r.n, version, '0', r.p, r.content, r.c)
+  emit(r.stream, event_id, r.type, a_tenant, key, owner_of(id), int(now_ms), '0', version, '0', r.p, r.content, r.c)
   published = published + #r.p + #(r.c or '')
   log('triggered', id, version, event_id, by)
   if consume then forget(id, k_due) else redis.call('HSET', record, 'g', second .. ' ' .. event_id) end
