@@ -97,24 +97,20 @@ class Calendar:
             here, first = at + offset, start + offset
             if not wall <= here <= known:
                 known, wall = here, self._all.prev(here)
-            if wall < first:
-                if gap is not None and self._moved(gap, first):
-                    return start * 1000
-                at = min(start - 1, wall + _SLACK) if first + _SLACK <= known else start - 1
-            elif self._second and wall >= tail:
-                wall = self._clock_prev(here)
-                if wall >= tail:
-                    return (wall - offset) * 1000
-                known, at = -1, tail - 1 - offset
-                if at < start and gap is not None and self._moved(gap, first):
-                    return start * 1000
-            elif self._first and wall < head:
-                wall = self._clock_prev(here)
+            if wall >= first:
+                if self._second and wall >= tail:
+                    wall = self._clock_prev(here)
+                    if wall < tail and tail > first:
+                        known, at = -1, tail - 1 - offset
+                        continue
+                elif self._first and wall < head:
+                    wall = self._clock_prev(here)
                 if wall >= first:
                     return (wall - offset) * 1000
-                known, at = -1, start - 1
-            else:
-                return (wall - offset) * 1000
+                known = -1
+            if gap is not None and self._moved(gap, first):
+                return start * 1000
+            at = min(start - 1, wall + _SLACK) if first + _SLACK <= known else start - 1
         return None
 
     def count(self, after_ms: int, until_ms: int) -> int:
