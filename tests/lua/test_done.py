@@ -98,10 +98,11 @@ def test_what_has_timed_out_is_handled_no_more(partition: Partition) -> None:
     event_id = running(partition, overlap="skip", running_timeout=5000, pause_after=1)
     partition.now = NOW + 6000
     assert partition.done(event_id, "no").outcome == "NOT_PENDING"
-    assert partition.log() == [("timed_out", event_id)]
     stored = get(partition)
-    assert (stored.state, stored.failures, stored.running) == ("armed", 0, None)
+    assert (stored.state, stored.failures) == ("armed", 0)
     assert fire_at(partition, 6000) == 1
+    assert partition.log() == [("timed_out", event_id), ("missed", "4")]
+    assert get(partition).running == ids(partition)[1]
     partition.check()
 
 
