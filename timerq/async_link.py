@@ -25,6 +25,7 @@ from timerq.exchange import (
     Session,
     check_durability,
     check_wait,
+    local_clock,
     plain,
     unavailable,
 )
@@ -50,6 +51,8 @@ class AsyncLink:
         now_ms = self._clock()
         if now_ms is not None:
             return partial(int, now_ms)
+        if not namespace.layout:
+            return local_clock  # there is no Redis to ask yet, and nothing will be stored by it
         if not self._server_clock.is_fresh:
             (learned_ms,) = await self.send([server_time(namespace)])
             self._server_clock.learn(learned_ms)

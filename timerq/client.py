@@ -20,6 +20,8 @@ from timerq.commands.durable import parse_durable
 from timerq.commands.history import History, history
 from timerq.commands.items import many, one
 from timerq.commands.namespace import find_namespace, open_namespace, reopen_namespace
+from timerq.commands.planned import Applied, SetPlan
+from timerq.commands.sets import apply_set, plan_set
 from timerq.errors import TimerqError
 from timerq.link import Link
 from timerq.model import (
@@ -441,6 +443,36 @@ class TimerQueue:
         `timerq.explain.sentences` puts it into words.
         """
         return self._link.run(history(self._look(), key, owner))
+
+    def plan_set(self, label: str, items: Iterable[Upsert | Mapping[str, Any]]) -> SetPlan:
+        """What `apply_set` would do; nothing is written."""
+        scope = self._look()
+        now = self._link.server_clock(scope.namespace)
+        return self._link.run(plan_set(scope, label, items, now()))
+
+    def apply_set(
+        self,
+        label: str,
+        items: Iterable[Upsert | Mapping[str, Any]],
+        *,
+        prune: bool = False,
+        take_over: bool = False,
+        durable: str | None = None,
+    ) -> Applied[Handle]:
+        """Makes the set ``label`` what ``items`` say: recurring schedules without owners, each stored atomically.
+
+        What is so already is not touched. ``prune`` cancels what the set had before and has no longer, never anything
+        of another set or of none; a key that another set declares is refused unless ``take_over``. Where a later apply
+        of the set begins meanwhile, this one stops and says SUPERSEDED, so that the set ends as the later one has it.
+        """
+        scope = self._open()
+        level = parse_durable(durable)
+        steps = apply_set(scope, label, items, Handle, prune_others=prune, take_over=take_over, durable=level)
+        applied = self._link.run(steps)
+        for item in applied.items:
+            if isinstance(item, Handle):
+                item._of(self)
+        return applied
 
     def publish(
         self, event: Event, *, key: str, owner: str | None = None, durable: str | None = None

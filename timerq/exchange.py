@@ -160,6 +160,11 @@ def plain(command: Command[Any]) -> Command[Any]:
     return Command(command.script, command.words, command.read, command.tag)
 
 
+def local_clock() -> int:
+    """This machine's time in epoch milliseconds, for what no decision hangs on."""
+    return time.time_ns() // 1_000_000
+
+
 class ServerClock:
     """Redis's time as far as this process knows it: asked once a minute, carried on by its own clock in between."""
 

@@ -32,6 +32,7 @@ from timerq.exchange import (
     check_durability,
     check_wait,
     exchange,
+    local_clock,
     plain,
     unavailable,
     was_closed,
@@ -60,6 +61,8 @@ class Link:
         now_ms = self._clock()
         if now_ms is not None:
             return partial(int, now_ms)
+        if not namespace.layout:
+            return local_clock  # there is no Redis to ask yet, and nothing will be stored by it
         if not self._server_clock.is_fresh:
             (learned_ms,) = self.send([server_time(namespace)])
             self._server_clock.learn(learned_ms)

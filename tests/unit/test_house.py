@@ -35,8 +35,8 @@ FORBIDDEN_BELOW = {
 
 ROOM_LINES = 330
 LARGER_ROOMS = {
-    "client.py": (520, "a method a verb; most of it is docstrings"),
-    "async_client.py": (520, "the same"),
+    "client.py": (550, "a method a verb; most of it is docstrings"),
+    "async_client.py": (570, "the same"),
     "topology.py": (340, "connections of every kind of URL, for both clients"),
     "embedded/server.py": (390, "one child process from start to end"),
 }

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import time
-
 from timerq.client import Handle, TimerQueue
-from timerq.commands.durable import parse_durable
 from timerq.commands.planned import Applied, SetPlan
-from timerq.commands.sets import apply_set, plan_set
 from timerq.declare.declared import DeclaredSet
 
 
 def plan(queue: TimerQueue, declared: DeclaredSet) -> SetPlan:
     """What `apply` would do; nothing is written. Raises as it does."""
-    now_ms = time.time_ns() // 1_000_000  # for a queue that is still to be made; every other has Redis's
-    return queue.run(plan_set(queue._look(), declared.label, declared.upserts, now_ms))
+    return queue.plan_set(declared.label, declared.upserts)
 
 
 def apply(
@@ -25,26 +20,11 @@ def apply(
     take_over: bool = False,
     durable: str | None = None,
 ) -> Applied[Handle]:
-    """Stores what has changed, each schedule atomically under the set's label; what has not is not touched.
-
-    ``prune`` cancels what the set declared before and declares no longer, never anything of another set or of none. A
-    name that another set declares is refused unless ``take_over``. Where a later apply of the set begins meanwhile,
-    this one stops, and says SUPERSEDED.
+    """Stores what has changed under the set's label: see `TimerQueue.apply_set`.
 
     Raises `InvalidSchedule` (nothing was written), `QueueUnavailable` (running it again heals) and
     `NamespaceMismatch`.
     """
-    steps = apply_set(
-        queue._open(),
-        declared.label,
-        declared.upserts,
-        Handle,
-        prune_others=prune,
-        take_over=take_over,
-        durable=parse_durable(durable),
+    return queue.apply_set(
+        declared.label, declared.upserts, prune=prune, take_over=take_over, durable=durable
     )
-    applied = queue.run(steps)
-    for item in applied.items:
-        if isinstance(item, Handle):
-            item._of(queue)
-    return applied
