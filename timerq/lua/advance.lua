@@ -42,7 +42,8 @@ local function advance(record, id, word, version, n, at, new_at, following, miss
   local state, old_version, old_at, old_following, old_n = parse_state(redis.call('HGET', record, 's') or '')
   if old_version ~= version or old_n ~= n or old_at ~= at then return 'STALE' end
   if word == 'refill' then
-    if old_following ~= '-' then return 'STALE' end
+    -- nor is one that was set aside armed by this: it is looked at before its time, and then asked about
+    if old_following ~= '-' or state == 'h' then return 'STALE' end
     redis.call('HSET', record, 's', state_text(state, version, at, following, n))
     return 'ADVANCED'
   end
