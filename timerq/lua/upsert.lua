@@ -227,7 +227,7 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
   if state == 'h' or state == 'c' then
     call('ZREM', k_held, id)
     head_moved = true
-  elseif head == tonumber(at) then
+  elseif head and tonumber(at) <= head then -- earlier: one that waits for an event is scored when that one's time is up
     head_moved = true
   end
   log('replaced', id, new_version, version, by == '1' and call('HGET', record, 'b') or '')
