@@ -35,15 +35,11 @@ redis.call('DEL', k_run)
 
 local event, deadline, waits = string.match(r and r.u or '', '^(%S+) (%d+)( ?w?)$')
 local runs = event == a_event
-if runs then redis.call('HDEL', record, 'u') end
-if runs and tonumber(deadline) <= now_ms then
-  log('timed_out', id, r.version, event)
-  r = nil
+local is_late = runs and tonumber(deadline) <= now_ms -- fire.lua finds out, and says so in the log
 -- of the versions before only the last event is waited for; another one may be of a schedule that has gone
-elseif r and not runs and string.match(a_event, '^%d+%-(%d+)%-') ~= r.version then
-  r = nil
-end
-if not r then return remember({head_line .. '\nNOT_PENDING'}) end
+local is_old = r and not runs and string.match(a_event, '^%d+%-(%d+)%-') ~= r.version
+if not r or is_late or is_old then return remember({head_line .. '\nNOT_PENDING'}) end
+if runs then redis.call('HDEL', record, 'u') end
 
 local due = PREFIX .. 'due:' .. a_tenant
 local before = earliest()
