@@ -13,6 +13,7 @@ from timerq.timing.walls import DayRange
 _DATE = r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
 _DATES = re.compile(f"{_DATE}(?:/{_DATE})?")
 _LIKE_A_DATE = re.compile(r"\s*[0-9]{3,}[-/.]|[^\s]*/[0-9]{4}-")
+_LIKE_AN_EXPRESSION = re.compile(r"\s*(@|\S+\s+\S)")  # fields between blanks, or a macro
 _WANT = (
     'want a date like "2026-12-25", a range of dates like "2026-12-24/2026-12-26" (both included), '
     "or a cron expression whose times are left out"
@@ -34,7 +35,7 @@ def parse_exclusions(
             raise InvalidSchedule(field, text, _WANT)
         if match := _DATES.fullmatch(text):
             ranges.append(_range(field, text, match))
-        elif _LIKE_A_DATE.match(text) or not text.strip():
+        elif _LIKE_A_DATE.match(text) or not _LIKE_AN_EXPRESSION.match(text):
             raise InvalidSchedule(field, text, _WANT)
         else:
             expressions.append(parse_cron(text, field))
