@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -20,8 +19,6 @@ from timerq.commands.command import (
 )
 from timerq.lua import Word
 from timerq.timing import Planner, plan
-
-logger = logging.getLogger("timerq.dispatcher")
 
 LEASE_MS = 5000
 """How long a claimed schedule waits for its dispatcher before another one is asked."""
@@ -115,9 +112,7 @@ def ask(planner: Planner, handover: Handover, now_ms: int) -> Advance:
     try:
         plan = planner(handover.id, handover.definition, handover.window, handover.at_ms, now_ms)
     except Exception as error:  # a calendar that cannot be read must not stop the others
-        reason = f"{type(error).__name__}: {error}"
-        logger.error("schedule %r is held: %s", handover.id, reason)
-        return Advance(handover, handover.at_ms, 0, hold=reason)
+        return Advance(handover, handover.at_ms, 0, hold=f"{type(error).__name__}: {error}")
     return Advance(handover, plan.at_ms or 0, plan.then_ms or 0, plan.missed, plan.skipped)
 
 

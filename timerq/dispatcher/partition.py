@@ -140,13 +140,8 @@ class PartitionLoop(threading.Thread):
         took_us = received_us - sent_us - (self._clocks.quickest_us or 0)
         self._batch = adapt_batch(self._batch, fired.published + fired.held, took_us, self._largest)
         self.fired_total += fired.published
-        if fired.held and received_us - self._held_said_us >= _HELD_SAID_EVERY_US:
-            self._held_said_us = received_us
-            logger.error(
-                "partition %d: %d schedules could not be fired; they are held and tried again (each says why)",
-                self._partition,
-                fired.held,
-            )
+        if fired.held:
+            self._say_held(fired.held, "each says why")
         idle = not (fired.published or fired.held or fired.dropped or fired.handovers)
         with self._changed:
             self._last_look_us = received_us
@@ -208,7 +203,20 @@ class PartitionLoop(threading.Thread):
             for first in range(0, len(said), MAX_ITEMS)
         ]
 
+    def _say_held(self, count: int, why: str) -> None:
+        """Says so once in a while, however many are tried again and again."""
+        now_us = monotonic_us()
+        if now_us - self._held_said_us >= _HELD_SAID_EVERY_US:
+            self._held_said_us = now_us
+            logger.error(
+                "partition %d: %d schedule%s could not be fired; held, and tried again (%s)",
+                *(self._partition, count, "s" * (count > 1), why),
+            )
+
     def _tell_broken(self, said: Sequence[Advance], answers: Sequence[list[str]]) -> None:
+        held = [(step.handover.id, step.hold) for step in said if step.hold is not None]
+        if held:
+            self._say_held(len(held), f"{held[0][0]!r}: {held[0][1]}")
         for step, answer in zip(said, chain.from_iterable(answers), strict=True):
             if answer.startswith("BROKEN"):
                 logger.error("schedule %r: its record cannot be touched: %s", step.handover.id, answer[7:])

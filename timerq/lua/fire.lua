@@ -247,7 +247,7 @@ local function hold(turn, id, why)
   local record = PREFIX .. 'sch:' .. id
   local old = redis.pcall('HGET', record, 's')
   local version = type(old) == 'string' and select(2, parse_state(old))
-  if version then redis.pcall('HSET', record, 's', 'h' .. sub(old, 2), 'e', sub(why, 1, 60)) end
+  if version then redis.pcall('HSET', record, 's', 'h' .. sub(old, 2), 'e', sub(why, 1, 200)) end
   log('held', id, version or '0', why)
   if tries == 1 then report('schedule.held', id, version or '0', 'h' .. now_text, now_text, '0', why) end
 end
