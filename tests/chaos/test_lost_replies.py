@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 import pytest
@@ -19,12 +21,17 @@ from tests.support.events import Events
 from tests.support.proxy import Fault, Proxy, Words, wait_for
 from tests.support.state import check_structure, dump
 from timerq import AsyncTimerQueue, Event, Outcome, TimerQueue, Upsert
+from timerq.commands.dispatch import fire_all
+from timerq.commands.history import History
+from timerq.commands.planned import Applied, SetPlan
 from timerq.dispatcher import Dispatcher
 from timerq.lua import SCRIPTS
-from timerq.model import Change, Page, Schedule, Stats
+from timerq.model import Backfilled, Change, Page, Schedule, Stats
 from timerq.testing import ManualClock
 
 EVENT = Event("t", {"n": 1})
+VALUES = (Change, Schedule, Page, Stats, Backfilled, History, SetPlan, datetime, int)
+SET = [Upsert(f"s{n}", EVENT, cron=f"{n} 9 * * MON-FRI") for n in range(3)]
 Step = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 WALK: list[Step] = [
@@ -57,6 +64,33 @@ WALK: list[Step] = [
     ("trigger", ("tick",), {}),
     ("trigger", ("a",), {"consume": True}),
     ("publish", (EVENT,), {"key": "p"}),
+    ("upsert", ("job", EVENT), {"cron": "* * * * * *", "timezone": "Europe/Paris", "by": "ann"}),
+    ("upsert", ("job", EVENT), {"cron": "*/5 * * * * *", "misfire": "catch_up", "max_catch_up": 2}),
+    ("upsert", ("job", EVENT), {"cron": "*/5 * * * * *", "misfire": "catch_up", "max_catch_up": 2}),
+    ("upsert", ("beat", EVENT), {"every": "2s", "misfire": "skip", "grace": 0, "jitter": "300ms"}),
+    ("upsert", ("run", EVENT), {"every": "2s", "overlap": "queue", "pause_after": 2}),
+    ("upsert", ("after", EVENT), {"every": "2s", "fixed_delay": True, "ack_group": "g"}),
+    ("upsert_many", ([Upsert(f"c{n}", EVENT, cron=f"{n} * * * * *") for n in range(60)],), {}),
+    ("wait", ("6s",), {}),
+    ("done", ("run",), {"error": "boom"}),
+    ("wait", ("2s",), {}),
+    ("done", ("run",), {"error": "boom again"}),
+    ("done", ("after",), {}),
+    ("resume", ("run",), {}),
+    ("trigger", ("job",), {"by": "bob"}),
+    ("trigger", ("job",), {}),
+    ("pause", ("job",), {"note": "deploy", "by": "bob"}),
+    ("pause", ("tick",), {}),
+    ("wait", ("11s",), {}),
+    ("resume", ("job",), {"from_now": True, "by": "bob"}),
+    ("resume", ("tick",), {"from_now": True}),
+    ("backfill", ("job", "2025-12-31T23:59:00Z", "2025-12-31T23:59:30Z"), {"by": "bob"}),
+    ("backfill", ("run", "2025-12-31T23:50:00Z", "2025-12-31T23:59:30Z"), {}),
+    ("next", ("job",), {"n": 3}),
+    ("why", ("job",), {}),
+    ("plan_set", ("jobs", SET), {}),
+    ("apply_set", ("jobs", SET), {}),
+    ("apply_set", ("jobs", SET[1:]), {"prune": True}),
     ("cancel", ("once",), {}),
     ("cancel", ("once",), {}),
     ("cancel", ("tick",), {"if_version": 7}),
@@ -67,9 +101,19 @@ WALK: list[Step] = [
 ]
 
 
+LOST = {
+    "resume": ("edit",),
+    "backfill": ("backfill",),
+    "apply_set": ("enlist", "upsert", "prune"),
+}
+"""Of verbs that read before they write: the scripts whose replies are lost, each once."""
+
+
 def plain(result: Any) -> Any:
     """An answer as values that can be compared."""
-    if isinstance(result, (Change, Schedule, Page, Stats, int)) or result is None:
+    if isinstance(result, Applied):
+        return result.outcome, result.generation, plain([*result.items]), result.removed
+    if isinstance(result, VALUES) or result is None:
         return result
     if isinstance(result, list):
         return [plain(each) for each in result]
@@ -78,14 +122,27 @@ def plain(result: Any) -> Any:
     return result.outcome, result.key, result.version, result.at_ms, result.state, result.replaced_version
 
 
+def event_of(schedule: Schedule | None) -> str:
+    """The event whose handling its schedule waits for."""
+    assert schedule is not None
+    assert schedule.running is not None
+    return schedule.running
+
+
 def walk(url: str, before: Callable[[str], None], **options: Any) -> list[Any]:
     clock = ManualClock()
     with TimerQueue.connect(url, clock=clock, **options) as queue:
         before("init")
-        queue.init(clock="manual", partitions=3)
+        namespace = queue.init(clock="manual", partitions=3)
         said = []
         for verb, arguments, words in WALK:
             clock.advance(10)
+            if verb == "wait":
+                clock.advance(*arguments)
+                queue.run(fire_all(namespace))
+                continue
+            if verb == "done":
+                arguments = (event_of(queue.get(*arguments)),)
             before(verb)
             result = getattr(queue, verb)(*arguments, **words)
             said.append((verb, plain(list(result) if verb == "list" else result)))
@@ -97,10 +154,16 @@ def walk_async(url: str, before: Callable[[str], None], **options: Any) -> list[
         clock = ManualClock()
         async with AsyncTimerQueue.connect(url, clock=clock, **options) as queue:
             before("init")
-            await queue.init(clock="manual", partitions=3)
+            namespace = await queue.init(clock="manual", partitions=3)
             said = []
             for verb, arguments, words in WALK:
                 clock.advance(10)
+                if verb == "wait":
+                    clock.advance(*arguments)
+                    await queue.run(fire_all(namespace))
+                    continue
+                if verb == "done":
+                    arguments = (event_of(await queue.get(*arguments)),)
                 before(verb)
                 if verb == "list":
                     result: Any = [schedule async for schedule in queue.list(*arguments, **words)]
@@ -119,6 +182,22 @@ def stored(client: redis.Redis) -> dict[bytes, Any]:
         name: [fields for _, fields in value] if isinstance(value, list) else value
         for name, value in state.items()
         if b":req:" not in name
+    }
+
+
+def test_the_walk_takes_every_verb(redis_url: str) -> None:
+    public = {name for name, thing in vars(TimerQueue).items() if callable(thing) and name[0] != "_"}
+    assert public - {"init", "run", "close"} <= {verb for verb, *_ in WALK}
+    said = walk(redis_url, lambda verb: None)
+    outcomes = {
+        verb: [str(answer.outcome) for of, answer in said if of == verb]
+        for verb in ("done", "resume", "backfill", "trigger")
+    }
+    assert outcomes == {
+        "done": ["DONE", "PAUSED", "DONE"],
+        "resume": ["RESUMED"] * 4,
+        "backfill": ["PUBLISHED"] * 2,
+        "trigger": ["TRIGGERED"] * 3 + ["DUPLICATE"],
     }
 
 
@@ -164,14 +243,29 @@ def compare(
     assert all(tag + b":meta" in state for tag in tags)
     redis_client.flushall()
 
-    faults: list[tuple[str, Fault]] = []
+    order = proxy.swallow_reply if kind == "swallow" else proxy.drop_command
+    faults: list[tuple[str, list[Fault]]] = []
+    names = {script.sha.encode(): name for name, script in SCRIPTS.items()}
 
     def faulty(verb: str) -> None:
-        order = proxy.swallow_reply if kind == "swallow" else proxy.drop_command
-        faults.append((verb, order(lambda words: words[0] in (b"EVALSHA", b"EVAL"), then=then, times=times)))
+        for fault in faults[-1][1] if faults else ():
+            fault.cancel()
+        matches: list[Callable[[Words], bool]] = [lambda words: words[0] in (b"EVALSHA", b"EVAL")]
+        if verb in LOST:
+            matches = [partial(runs, name) for name in LOST[verb]]
+        faults.append((verb, [order(match, then=then, times=times) for match in matches]))
+
+    def runs(name: str, words: Words) -> bool:
+        return words[0] == b"EVALSHA" and names[words[1]] == name
 
     said = walker(proxy.url, faulty, **options)
-    assert [verb for verb, fault in faults if not fault.struck] == []
+    assert [verb for verb, ordered in faults if not any(fault.struck for fault in ordered)] == []
+    for verb, scripts in LOST.items():
+        lost = [ordered for of, ordered in faults if of == verb]
+        assert all(sum(fault.struck for fault in script) for script in zip(*lost, strict=True)), (
+            verb,
+            scripts,
+        )
     assert said == right
     assert stored(redis_client) == state
     check_structure(dump(redis_client), tags)
@@ -236,14 +330,19 @@ def test_a_dispatcher_whose_answers_are_lost(redis_url: str, proxy: Proxy, redis
     with TimerQueue.connect(redis_url) as queue, Events(redis_url, queue.init()) as events:
         queue.upsert_many([Upsert(f"k{n}", EVENT, at=1) for n in range(1000)])
         queue.upsert("tick", EVENT, every=20)
+        queue.upsert("calendar", EVENT, every=20, misfire="catch_up", max_catch_up=1000)
         faults = [proxy.swallow_reply("EVALSHA", times=2), proxy.drop_command("EVALSHA", times=2)]
         with Dispatcher(proxy.url) as dispatcher:
             wait_for(lambda: all(fault.struck == 2 for fault in faults), "they have struck")
-            events.wait(lambda seen: len({event.key for event in seen}) == 1001)
+            events.wait(lambda seen: len({event.key for event in seen}) == 1002)
             wait_for(lambda: not dispatcher.health.failing, "it is well again")
             events.wait(len(events.of("tick")) + 5, key="tick")
             queue.cancel("tick")
+            events.wait(len(events.of("calendar")) + 5, key="calendar")
+            queue.cancel("calendar")
         events.check()
-        assert len([event for event in events.all if event.key != "tick"]) == 1000
+        assert len([event for event in events.all if event.key[0] == "k"]) == 1000
         slots = [event.at_ms + i * 20 for event in events.of("tick") for i in range(event.missed + 1)]
         assert slots == [slots[0] + i * 20 for i in range(len(slots))]
+        each = [(event.at_ms, event.missed) for event in events.of("calendar")]
+        assert each == [(each[0][0] + i * 20, 0) for i in range(len(each))]
