@@ -28,10 +28,8 @@ from timerq import (
     Upsert,
     keys,
 )
-from timerq.commands import upsert as upserting
 from timerq.commands.command import MAX_ITEMS
 from timerq.commands.dispatch import Advance
-from timerq.commands.items import one
 from timerq.embedded import EmbeddedRedis
 from timerq.errors import DurabilityUnavailable
 from timerq.model import Timing
@@ -73,21 +71,15 @@ def queue(kind: str, any_url: str, clock: Time) -> Iterator[Both]:
 # ------------------------------------------------------------------------------------------------ outcomes
 
 
-def calendar(queue: Both, key: str, at: int, following: int | None) -> None:
-    """A schedule whose calendar must be asked; such ones have no word of `upsert` yet."""
-    namespace = queue.namespace
-    scope = queue.real._scope
-    item = upserting.build(
-        scope, Upsert(key, EVENT), Timing("cron"), f"@{at}", ["d", "c events m t", "p", b"\xc0", "x", "x"],
-        following=following,
-    )  # fmt: skip
-    assert namespace is scope.namespace
-    assert queue.link.run(one(scope, item)).outcome == "CREATED"
+def calendar(queue: Both, key: str) -> None:
+    """A schedule due now and every 50 ms, whose calendar must be asked."""
+    assert queue.upsert(key, EVENT, every=50, start=NOW, misfire="skip").outcome == "CREATED"
 
 
 def bring(queue: Both, clock: Time, state: str) -> int:
     if state == "claimed":
-        calendar(queue, "k", NOW, None)
+        calendar(queue, "k")
+        clock.now += 50
         queue.fire()
     else:
         queue.upsert("k", Event("t", stream="wrong"), delay=50)
@@ -481,7 +473,7 @@ def test_b55_scripts_that_redis_has_forgotten_surface_nowhere(queue: Both, clock
             node.script_flush()
 
     queue.upsert("warm", EVENT, every=5)
-    calendar(queue, "cal", NOW, None)
+    calendar(queue, "cal")
     many = [Upsert(f"m{i}", EVENT, delay=0) for i in range(9)]
     for act, expected in (
         (lambda: queue.upsert("k", EVENT, delay=0).outcome, "CREATED"),
@@ -505,11 +497,11 @@ def test_b55_scripts_that_redis_has_forgotten_surface_nowhere(queue: Both, clock
         assert act() == expected
     forget()
     fired = queue.fire()
-    assert sum(each.published for each in fired) == 6
+    assert sum(each.published for each in fired) == 7
     (partition,) = [p for p, each in enumerate(fired) if each.handovers]
     forget()
     (handover,) = fired[partition].handovers
-    assert queue.advance(partition, Advance(handover, NOW, NOW + 9)) == ["ADVANCED"]
+    assert queue.advance(partition, Advance(handover, NOW + 50, NOW + 100)) == ["ADVANCED"]
 
 
 # ------------------------------------------------------------------------------------------------ namespaces
