@@ -25,7 +25,7 @@ from tests.support.events import Events
 from tests.support.state import check_structure, dump
 from tests.support.ticks import calendar, previewed, told
 from tests.support.worker import ROOT, Worker
-from timerq import Event, TimerQueue
+from timerq import Event, Outcome, TimerQueue
 from timerq.commands.dispatch import LEASE_MS, Advance, Fired, ask
 from timerq.dispatcher import Dispatcher
 from timerq.testing import ManualClock, fire_due, fire_until
@@ -71,6 +71,8 @@ class Field:
         self.answers: Counter[str] = Counter()
         self._events: list[dict[str, str]] = []
         self._running: deque[str] = deque()
+        self._paused: set[str] = set()
+        self.meddled: Counter[str] = Counter()
 
     def pass_time(self) -> None:
         """Less than a period or more, less than the lease or more."""
@@ -111,12 +113,34 @@ class Field:
             self.arena.queue.done(self._running.popleft())
 
     def _collect(self) -> None:
-        new = self.arena.told()
+        new = [event for event in self.arena.told() if "-t" not in event["id"]]
         self._events += new
         self._running += [event["id"] for event in new if event["key"].startswith("overlap")]
 
+    def meddle(self) -> None:
+        """What people do meanwhile, none of which takes or adds an occurrence."""
+        if self.luck.random() < 0.5:
+            return
+        queue, key = self.arena.queue, self.luck.choice([*self.first])
+        change = self.luck.choice(["pause", "resume", "trigger", "upsert", "upsert paused", "upsert resumed"])
+        if len(self._paused) > 3:
+            change = "resume"
+        if change in ("resume", "upsert resumed") and self._paused:
+            key = self._paused.pop()
+        elif change in ("pause", "upsert paused"):
+            self._paused.add(key)
+        if change.startswith("upsert"):
+            paused = {"upsert paused": True, "upsert resumed": False}.get(change)
+            handle = queue.upsert(key, EVENT, paused=paused, **schedules(self.period_ms)[key])
+            assert handle.outcome is Outcome.UNCHANGED
+        else:
+            assert getattr(queue, change)(key)
+        self.meddled[change] += 1
+
     def finish(self) -> None:
         """All is well again, and everything due is fired."""
+        while self._paused:
+            self.arena.queue.resume(self._paused.pop())
         self.arena.clock.advance(LEASE_MS)  # the last claim holds no longer
         self.arena.settle()
         self._collect()
@@ -203,9 +227,11 @@ def test_a_dispatcher_that_dies_between_fire_and_advance(ground: Field) -> None:
         if ground.luck.random() < 0.7:
             ground.arena.settle()  # another one goes on
         ground.consume()
+        ground.meddle()
     ground.finish()
     ground.check()
     visited_often(ground, TIMES // 20)
+    assert len(ground.meddled) == 6
 
 
 def test_a_dispatcher_that_stands_still_between_fire_and_advance(ground: Field) -> None:
@@ -224,9 +250,11 @@ def test_a_dispatcher_that_stands_still_between_fire_and_advance(ground: Field) 
             woken, steps = stopped.popleft()
             ground.answers.update(ground.arena.advance(*(steps or ground.ask(woken))))
         ground.consume()
+        ground.meddle()
     ground.finish()
     ground.check()
     visited_often(ground, TIMES // 20)
+    assert len(ground.meddled) == 6
     assert set(ground.answers) == {"ADVANCED", "STALE"}
     assert min(ground.answers.values()) > TIMES // 20, ground.answers
 
