@@ -509,9 +509,9 @@ def test_two_backfills_of_one_range(arena: Arena) -> None:
     assert (stored.n, stored.fired_total, stored.version) == (TIMES, TIMES, first.version)
 
 
-# ------------------------------------------------------------------------------------------------ a stopped dispatcher
+# ------------------------------------------------------------------------------------------------ one that fails there
 
-STOPS_ITSELF = """
+FAILS_ITSELF = """
 import os, signal, sys
 import timerq.commands.dispatch as dispatch
 dispatch.LEASE_MS = 300
@@ -519,15 +519,15 @@ import workers.dispatch
 from timerq.dispatcher import Dispatcher
 from timerq.timing import plan
 
-def stopping(id, definition, window, at_ms, now_ms):
+def failing(id, definition, window, at_ms, now_ms):
     answer = plan(id, definition, window, at_ms, now_ms)
     if now_ms >= at_ms: # it has claimed, and has not advanced
         print("claimed", file=sys.stderr, flush=True)
-        os.kill(os.getpid(), signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGNAL)
     return answer
 
 make = Dispatcher.__init__
-Dispatcher.__init__ = lambda self, *args, **kwargs: make(self, *args, **kwargs, planner=stopping)
+Dispatcher.__init__ = lambda self, *args, **kwargs: make(self, *args, **kwargs, planner=failing)
 sys.exit(workers.dispatch.main())
 """
 
@@ -538,7 +538,7 @@ def test_a_dispatcher_that_is_stopped_between_claim_and_advance(
 ) -> None:
     monkeypatch.setattr("timerq.commands.dispatch.LEASE_MS", 300)
     with Arena(redis_url) as arena, Events(arena.url, arena.namespace) as events:
-        stopped = Worker(arena.url, program=STOPS_ITSELF)
+        stopped = Worker(arena.url, program=FAILS_ITSELF.replace("SIGNAL", "SIGSTOP"))
         first = arena.queue.upsert("c", EVENT, every="100ms", jitter="50ms")
         wait_for(lambda: arena.queue.get("c").at_ms + 500 < _server_ms(arena), "several are overdue")
         try:
@@ -559,6 +559,28 @@ def test_a_dispatcher_that_is_stopped_between_claim_and_advance(
         finally:
             os.kill(stopped.pid, signal.SIGCONT)
             stopped.kill()
+    ticks = told(slots, [(event.at_ms, event.missed) for event in found])
+    assert ticks == previewed(slots, first.at_ms, ticks[-1])
+    assert [event.n for event in found] == list(range(1, len(found) + 1))
+
+
+@pytest.mark.one_server
+def test_dispatchers_that_die_between_claim_and_advance(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timerq.commands.dispatch.LEASE_MS", 300)
+    with Arena(redis_url) as arena, Events(arena.url, arena.namespace) as events:
+        first = arena.queue.upsert("c", EVENT, every="100ms", jitter="50ms")
+        wait_for(lambda: arena.queue.get("c").at_ms + 500 < _server_ms(arena), "several are overdue")
+        for _ in range(4):  # each waits until the claim of the one before holds no longer
+            dying = Worker(arena.url, program=FAILS_ITSELF.replace("SIGNAL", "SIGKILL")).start(wait=False)
+            assert dying.process.wait(30) == -signal.SIGKILL
+            dying.wait_for_line("claimed")
+        assert events.all == []
+        with Dispatcher(arena.url):
+            found = events.wait(10, key="c")
+        events.check()
+        slots = calendar(arena.queue.get("c"))
     ticks = told(slots, [(event.at_ms, event.missed) for event in found])
     assert ticks == previewed(slots, first.at_ms, ticks[-1])
     assert [event.n for event in found] == list(range(1, len(found) + 1))
