@@ -24,6 +24,8 @@
 --
 -- Handling is said once: the key `run` goes with it.
 
+local MAX_MS = 253402300799999
+
 local id = redis.call('GET', k_run)
 local record = id and PREFIX .. 'sch:' .. id
 if id and string.match(id, '^[^%z]*') ~= a_tenant then id = nil end -- another tenant's, of which this one knows nothing
@@ -61,9 +63,9 @@ end
 
 if runs and policy and policy.delay and policy.group then
   local next_at = now_ms + tonumber(r.every)
-  local ending = tonumber(string.match(r.w or '', '^%d+'))
+  local ending = tonumber(string.match(r.w or '', '^%d+')) or MAX_MS
   at = int(next_at)
-  if ending and next_at > ending then
+  if next_at > ending then
     forget(id, due)
     log('ended', id, r.version)
     settle(a_tenant, due)

@@ -25,6 +25,7 @@
 -- session, and a lost reply costs a calendar its refill only, which the claim then makes good.
 
 local HELD_MAX = 32000
+local MAX_MS = 253402300799999
 
 local call, match, sub, byte = redis.call, string.match, string.sub, string.byte
 local batch = tonumber(a_batch)
@@ -35,6 +36,7 @@ local published, held_count, dropped, missed_count, skipped_count, bytes = 0, 0,
 local orphans = 0
 
 local function hand_over(word, id, version, n, at, r)
+  bytes = bytes + #(r.x or '') -- a definition may have a hundred expressions and a thousand exclusions
   lines[#lines + 1] = word .. ' ' .. version .. ' ' .. n .. ' ' .. at
   local last = #reply
   reply[last + 1], reply[last + 2], reply[last + 3] = id, r.x or '', r.w or ''
@@ -50,15 +52,16 @@ local function next_of(r, policy, total)
     if following == 0 then following = nil end
   elseif policy and policy.delay then -- counted from when it is handled: told by done.lua, or at the latest now
     missed = 0
-    following = now_ms + tonumber(r.every) + (policy.group and policy.timeout or 0)
-    if ending and ending ~= '-' and now_ms + tonumber(r.every) > tonumber(ending) then following = nil end
+    local soonest = now_ms + tonumber(r.every)
+    following = math.min(soonest + (policy.group and policy.timeout or 0), MAX_MS)
+    if soonest > MAX_MS or ending and ending ~= '-' and soonest > tonumber(ending) then following = nil end
     ending = nil
   else
     local at, every = tonumber(r.at), tonumber(r.every)
     missed = math.max(0, math.floor((now_ms - at) / every))
     following = at + (missed + 1) * every
     if ending and ending ~= '-' then missed = math.min(missed, math.floor((tonumber(ending) - at) / every)) end
-    if following > 253402300799999 then following = nil end
+    if following > MAX_MS then following = nil end
   end
   if following and ending and ending ~= '-' and following > tonumber(ending) then following = nil end
   if limit and limit ~= '-' and total >= tonumber(limit) then following = nil end
@@ -202,7 +205,7 @@ local function fire_one(turn, id)
     return
   end
   if busy and policy.delay then -- nothing is left out: it comes an interval after that one's time is up, at the latest
-    local at = int(tonumber(deadline) + tonumber(r.every))
+    local at = int(math.min(tonumber(deadline) + tonumber(r.every), MAX_MS))
     turn.scored[#turn.scored + 1] = at
     turn.scored[#turn.scored + 1] = id
     call('HSET', record, 's', state_text(r.state, r.version, at, r.following, r.n))
