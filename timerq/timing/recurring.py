@@ -82,7 +82,7 @@ def resolve_policy(words: Words, *, is_cron: bool) -> Policy | None:
         if (value := getattr(words, name)) is not None and misfire != needs:
             raise InvalidSchedule(name, value, f'want {name}= only together with misfire="{needs}"')
     fixed_delay = words.fixed_delay
-    if fixed_delay not in (None, True, False):
+    if fixed_delay is not None and not isinstance(fixed_delay, bool):
         raise InvalidSchedule("fixed_delay", fixed_delay, "want True or False")
     if fixed_delay:
         _check_fixed_delay(words, is_cron)
