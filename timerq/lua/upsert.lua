@@ -154,12 +154,6 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
       if due > MAX_MS then return 'INVALID delay' end
       due_text = int(due)
     end
-    if options ~= '' then
-      if ending ~= '-' and due > tonumber(ending) then return 'INVALID until' end
-      if reset == '1' then totals = false end
-      local total = totals and limit ~= '-' and string.match(redis.call('HGET', record, 't') or '', '^%d+')
-      if total and tonumber(total) >= tonumber(limit) then return 'INVALID limit' end
-    end
     if old and restart ~= '1' and reset ~= '1' and state ~= 'h' and same_definition(record, from, to) then
       local want = state
       if paused == '1' then want = 'p' elseif paused == '0' and state == 'p' then want = 'a' end
@@ -171,11 +165,18 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
           arm(id, at, tonumber(at))
         else
           unscored[id] = true
+          if state == 'c' and call('ZREM', k_held, id) == 1 then call('HDEL', record, 'e') end
         end
         log(want == 'p' and 'paused' or 'resumed', id, version)
       end
       if set then call('ZADD', set, generation, id) end
       return 'UNCHANGED ' .. version .. ' ' .. at .. ' ' .. want .. ' ' .. n .. ' ' .. totals_of(record)
+    end
+    if options ~= '' then -- only now: one that is stored just so may have its last occurrence before it
+      if ending ~= '-' and due > tonumber(ending) then return 'INVALID until' end
+      if reset == '1' then totals = false end
+      local total = totals and limit ~= '-' and string.match(redis.call('HGET', record, 't') or '', '^%d+')
+      if total and tonumber(total) >= tonumber(limit) then return 'INVALID limit' end
     end
     if kind == 'c' and byte(when) == 64 and due < now_ms then return 'LATE ' .. int(now_ms) end
   elseif options ~= '' then
