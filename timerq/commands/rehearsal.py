@@ -59,11 +59,13 @@ def rehearse(scope: Scope, wanted: Upsert, now_ms: int) -> Steps[Rehearsed]:
             raise InvalidSchedule(name, value, _FORGETFUL)
     now_ms = yield from _time(scope, now_ms)
     item(scope, wanted, now=lambda: now_ms)
-    timing, first_ms = _first(scope, wanted, now_ms)
+    timing, first_ms, ended = _first(scope, wanted, now_ms)
     stored = yield from get(scope, wanted.key, wanted.owner)
     outcome, changes = _outcome(wanted, timing, first_ms, stored)
     after = stored
     if outcome in (Outcome.CREATED, Outcome.REPLACED):
+        if ended is not None:
+            raise ended
         after = _stored(scope, wanted, timing, first_ms, stored)
     elif outcome is Outcome.UNCHANGED and stored is not None:
         after = replace(stored, state=_state(wanted, stored, stored.state))
@@ -101,24 +103,32 @@ def _time(scope: Scope, now_ms: int) -> Steps[int]:
     return server_ms  # type: ignore[no-any-return]
 
 
-def _first(scope: Scope, wanted: Upsert, now_ms: int) -> tuple[Timing, int]:
-    """What is asked for, and when it would first be due (epoch ms): as the script has it."""
+def _first(scope: Scope, wanted: Upsert, now_ms: int) -> tuple[Timing, int, InvalidSchedule | None]:
+    """What is asked for, and when it would first be due (epoch ms): as the script has it.
+
+    Last, why it would be refused where its `until` is before that, unless it is stored just so.
+    """
     timing = timing_of(wanted)
     if timing.kind == "once":
         due_ms = timing.at_ms if timing.delay_ms is None else now_ms + timing.delay_ms
         if due_ms is None or due_ms > MAX_INSTANT_MS:
             raise InvalidSchedule("delay", wanted.delay, "want a delay that ends before the year 10000")
-        return Timing("once", at_ms=due_ms), due_ms
+        return Timing("once", at_ms=due_ms), due_ms, None
     id = keys.identity(scope.tenant_bytes, wanted.key.encode(), (wanted.owner or "").encode())
     if is_asked(timing):
-        return timing, first_instants(timing, id, now_ms)[0]
+        try:
+            return timing, first_instants(timing, id, now_ms)[0], None
+        except InvalidSchedule as error:
+            if error.field != "until":
+                raise
+            return timing, MAX_INSTANT_MS, error
     first_ms = occurrences_from(replace(timing, until_ms=None), id, now_ms).next_ms(now_ms - 1)
     if first_ms is None:
         raise InvalidSchedule("every", wanted.every, "want a first occurrence before the year 10000")
     if timing.until_ms is not None and first_ms > timing.until_ms:
         want = "want until= at or after the first occurrence: nothing would ever fire"
-        raise InvalidSchedule("until", wanted.until, want)
-    return timing, first_ms
+        return timing, first_ms, InvalidSchedule("until", wanted.until, want)
+    return timing, first_ms, None
 
 
 def _outcome(
@@ -138,6 +148,8 @@ def _outcome(
     if wanted.paused is not None and wanted.paused != (stored.state is State.PAUSED):
         changes += (Difference("paused", not wanted.paused, wanted.paused),)
     if timing.kind != "once":
+        if same and not (wanted.restart or wanted.reset or stored.state is State.HELD):
+            return Outcome.UNCHANGED, changes
         fired = 0 if wanted.reset or stored.timing.kind == "once" else stored.fired_total
         if timing.limit is not None and fired >= timing.limit:
             raise InvalidSchedule(
@@ -145,8 +157,6 @@ def _outcome(
                 wanted.limit,
                 "want a limit above the number of occurrences it has already had, or reset=True",
             )
-        if same and not (wanted.restart or wanted.reset or stored.state is State.HELD):
-            return Outcome.UNCHANGED, changes
     elif wanted.mode in ("earliest", "latest"):
         if stored.timing.kind != "once":
             raise InvalidSchedule(
