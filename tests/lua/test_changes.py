@@ -216,7 +216,8 @@ def test_a_triggered_event_is_no_occurrence_and_has_no_number_of_one(partition: 
 
 @pytest.mark.parametrize("kind", ["once", "every"])
 def test_two_triggers_within_one_second_are_one_tick(partition: Partition, kind: str) -> None:
-    partition.upsert(**({"delay": 5000} if kind == "once" else {"every": 5000}))
+    words: dict[str, Any] = {"delay": 5000} if kind == "once" else {"every": 5000}
+    partition.upsert(**words)
     partition.now = NOW + 400
     first = partition.edit("trigger", by="ops")
     partition.now = NOW + 999

@@ -16,10 +16,11 @@ from timerq.commands.dispatch import Advance, Handover, advance, beat, fire, tri
 from timerq.commands.history import history
 from timerq.commands.items import gather
 from timerq.commands.namespace import open_namespace
+from timerq.commands.options import Membership
 from timerq.commands.ranges import key_range
 from timerq.lua import SCRIPTS
 
-JOBS = upsert.Membership("jobs", 1)
+JOBS = Membership("jobs", 1)
 HANDOVER = Handover("claimed", b"acme\0k\0", "1", "0", NOW, "{}", "")
 
 
@@ -292,7 +293,7 @@ def produce_enlist(p: Partition) -> None:
 
 def produce_members(p: Partition) -> None:
     generation = p.run(members.enlist(p.scope, "jobs")).generation
-    member = upsert.Membership("jobs", generation)
+    member = Membership("jobs", generation)
     for i in range(201):
         p.do(upsert.item(p.scope, Upsert(f"k{i}", EVENT, every=5), member=member))
     p.client.hset(p.record_key("k7"), "y", "others")
@@ -303,7 +304,7 @@ def produce_members(p: Partition) -> None:
 
 def produce_prune(p: Partition) -> None:
     generation = p.run(members.enlist(p.scope, "jobs")).generation
-    member = upsert.Membership("jobs", generation)
+    member = Membership("jobs", generation)
     p.do(upsert.item(p.scope, Upsert("ours", EVENT, every=5), member=member))
     p.upsert("theirs", every=5)
     p.client.rpush(p.record_key("bad"), "not a record")

@@ -18,6 +18,7 @@ from timerq.commands import cancel, edit, recurring, upsert
 from timerq.commands.command import Command
 from timerq.commands.dispatch import Advance, advance, fire, trim
 from timerq.commands.items import gather
+from timerq.commands.options import Membership
 
 
 @contextmanager
@@ -267,7 +268,7 @@ def test_out_of_memory_a_calendar_and_a_policy_are_stored_whole(
 ) -> None:
     partition = Partition(real_client)
     partition.upsert(every=500)
-    member = upsert.Membership("jobs", 1)
+    member = Membership("jobs", 1)
     wanted = Upsert("k", EVENT, by="ops", limit=7, **words)
     item = upsert.item(partition.scope, wanted, now=lambda: partition.now, member=member)
     (made,) = half_way(partition, gather(partition.scope, [item]))

@@ -13,7 +13,7 @@ from timerq import Change, Event, Fire, InvalidSchedule, Upsert
 from timerq.commands import edit, recurring, upsert
 from timerq.commands.dispatch import Advance
 from timerq.commands.items import Later, one
-from timerq.commands.upsert import Membership
+from timerq.commands.options import Membership
 
 JOBS = Membership("jobs", 5)
 HISTORY = {b"t", b"u", b"g", b"q", *(b"l%d" % i for i in range(10))}

@@ -14,10 +14,10 @@ from timerq import Event, InvalidSchedule, Outcome, Upsert
 from timerq.commands import members
 from timerq.commands.arming import Upserted, timing_of
 from timerq.commands.command import Command, Steps
+from timerq.commands.options import Membership
 from timerq.commands.planned import Applied, SetPlan
 from timerq.commands.read import list_page
 from timerq.commands.sets import apply_set, plan_set
-from timerq.commands.upsert import Membership
 from timerq.commands.wording import words_of
 
 Declared = Mapping[str, Upsert]

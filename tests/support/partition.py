@@ -16,6 +16,7 @@ from timerq.commands.command import Command, Scope, Steps
 from timerq.commands.dispatch import Advance, Fired, advance, fire, fire_all
 from timerq.commands.items import Item, gather
 from timerq.commands.namespace import open_namespace
+from timerq.commands.options import options_of
 from timerq.lua import Word
 from timerq.model import Timing
 from timerq.timing import Planner, plan
@@ -117,12 +118,12 @@ class Partition:
         owner: str | None = None,
         **words: Any,
     ) -> Any:
-        """A schedule whose instants the scripts cannot compute, with its record's fields x, w and o as they are given."""
+        """A schedule whose instants the scripts cannot compute; its record has x, w and o as given."""
         wanted = Upsert(key, EVENT, owner=owner, **words)
         definition: list[Word] = ["d", "c events m t", "p", b"\xc0", "x", x]
         for name, value in (("w", w), ("o", o)):
             definition += () if value is None else (name, value)
-        options = upsert._options(wanted, Timing("cron"), None, following, None)
+        options = options_of(wanted, Timing("cron"), None, following, None)
         return self.do(upsert._assemble(self.scope, wanted, f"@{at}", options, definition, Upserted))
 
     def cancel(self, key: str = "k", owner: str | None = None, if_version: int | None = None) -> Any:

@@ -36,6 +36,7 @@ from timerq.commands.command import (
 from timerq.commands.durable import least, parse_durable, reached, wait_words
 from timerq.commands.items import Item, Later, batches, gather, many, read_items
 from timerq.commands.namespace import open_namespace, parse_namespace
+from timerq.commands.options import Membership
 from timerq.commands.queue import CallQueue
 from timerq.commands.ranges import key_range
 from timerq.exchange import check_durability
@@ -355,7 +356,7 @@ def test_options_are_thirteen_words() -> None:
         "k", EVENT, every=5, until=100, limit=3, mode="keep", restart=True, paused=False, reset=True, if_version=9,
         idempotency_key="t", owner="o", by="ops",
     )  # fmt: skip
-    item = upsert.item(SCOPE, full, incarnation=8, member=upsert.Membership("jobs", 4))
+    item = upsert.item(SCOPE, full, incarnation=8, member=Membership("jobs", 4))
     *words, digest = str(item.args[1]).split(" ")
     assert words == ["keep", "0", "1", "1", "9", "-", "8", "-", "100", "3", "4", "1"]
     assert len(digest) == 32

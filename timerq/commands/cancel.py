@@ -9,8 +9,8 @@ from timerq import keys
 from timerq.commands.command import MAX_ITEMS, Command, Durability, Reply, Scope, Steps, command, read_lines
 from timerq.commands.durable import least
 from timerq.commands.items import Item
+from timerq.commands.options import check_version
 from timerq.commands.ranges import Range, key_range
-from timerq.commands.upsert import check_version
 from timerq.lua import Word
 from timerq.model import Change, Outcome, Swept, check_text
 

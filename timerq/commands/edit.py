@@ -9,8 +9,8 @@ from timerq import codec, keys
 from timerq.commands.cancel import locate, read_change
 from timerq.commands.command import Scope
 from timerq.commands.items import Item
+from timerq.commands.options import check_version
 from timerq.commands.record import payload_fields
-from timerq.commands.upsert import check_version
 from timerq.errors import InvalidSchedule
 from timerq.lua import Word
 from timerq.model import Change, Event, Outcome, check_text

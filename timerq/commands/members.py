@@ -16,7 +16,7 @@ from timerq.commands.command import (
     command,
     read_lines,
 )
-from timerq.commands.upsert import Membership
+from timerq.commands.options import Membership
 from timerq.errors import QueueUnavailable, TimerqError
 from timerq.lua import Word
 from timerq.model import Change, Outcome

@@ -18,12 +18,14 @@ from timerq.commands.cancel import locate
 from timerq.commands.command import Durability, Scope, Steps
 from timerq.commands.items import many
 from timerq.commands.members import Place, Pruned, enlist, list_members, prune
+from timerq.commands.options import Membership
 from timerq.commands.planned import Applied, Planned, SetPlan
 from timerq.commands.read import read_all
-from timerq.commands.upsert import Membership, item
+from timerq.commands.upsert import item
 from timerq.commands.wording import Difference, differences, words_of
 from timerq.errors import InvalidSchedule
 from timerq.model import Outcome, Schedule, State, check_plain_name
+from timerq.timing import first_instants, is_asked
 
 U = TypeVar("U", bound=Upserted)
 
@@ -163,13 +165,14 @@ def _changes(upsert: Upsert, stored: Schedule) -> tuple[Difference, ...]:
 
 def _has_ended(scope: Scope, upsert: Upsert, now_ms: int) -> bool:
     """Whether it would never fire again, as its `until` has passed (or passes before its first occurrence)."""
-    until_ms = timing_of(upsert).until_ms
-    if until_ms is None:
+    timing = timing_of(upsert)
+    if (until_ms := timing.until_ms) is None:
         return False
-    try:
-        item(scope, upsert, now=lambda: now_ms)
-    except InvalidSchedule as error:
-        return error.field == "until"
+    if is_asked(timing):
+        try:
+            first_instants(timing, locate(scope, upsert.key, None)[2], now_ms)
+        except InvalidSchedule as error:
+            return error.field == "until"
     return until_ms < now_ms
 
 

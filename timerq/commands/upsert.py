@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from timerq import keys
 from timerq.commands.arming import Upsert, Upserted, timing_of
 from timerq.commands.command import Scope
+from timerq.commands.first import waits, when_of
 from timerq.commands.items import Item, Later
+from timerq.commands.options import Membership, digest_of, options_of
 from timerq.commands.record import STATES, decode, definition_fields, recurring_fields, size_of, take
 from timerq.errors import ContractBroken, InvalidSchedule
 from timerq.keys import identity_of
 from timerq.lua import Word
 from timerq.model import Event, Outcome, Timing, check_text
-from timerq.timing import first_instants, is_asked, resolve_duration, resolve_instant, resolve_wait
+from timerq.timing import first_instants, is_asked, resolve_instant, resolve_wait
 
 U = TypeVar("U", bound="Upserted")
-_MODES = ("replace", "keep", "earliest", "latest")
 
 Now = Callable[[], int]
 """Tells Redis's time as far as it is known (epoch ms); a calendar's first instant is counted from it."""
-
-
-class Membership(NamedTuple):
-    """The declared set that a schedule belongs to, and the number of the `apply` that says so."""
-
-    label: str
-    generation: int
 
 
 @overload
@@ -88,27 +81,10 @@ def item(
         definition += ("b", check_text("by", wanted.by))
     if member is not None:
         definition += ("y", member.label.encode())
-    if kind == "c" and not _waits(timing):
+    if kind == "c" and not waits(timing):
         return _calendar(scope, wanted, timing, definition, make, incarnation, now, member)
-    options = _options(wanted, timing, incarnation, None, member)
-    return _assemble(scope, wanted, _when(timing), options, definition, make, member)
-
-
-def _waits(timing: Timing) -> bool:
-    """Whether the first instant of a recurring one is counted from the script's own time."""
-    return timing.kind == "every" and timing.start_ms is None and timing.rule is None
-
-
-def _when(timing: Timing) -> str:
-    """When the first occurrence is, as the script takes it."""
-    if timing.kind == "once":
-        return f"@{timing.at_ms}" if timing.delay_ms is None else f"+{timing.delay_ms}"
-    if timing.rule is not None and timing.rule.anchor_ms is not None:
-        every_ms, start_ms = timing.every_ms or 1, timing.start_ms or 0
-        return f"@{start_ms + (timing.rule.anchor_ms - start_ms) % every_ms}"
-    if timing.start_ms is not None:
-        return f"@{timing.start_ms}"
-    return f"+{timing.every_ms if timing.initial_delay_ms is None else timing.initial_delay_ms}"
+    options = options_of(wanted, timing, incarnation, None, member)
+    return _assemble(scope, wanted, when_of(timing), options, definition, make, member)
 
 
 def _calendar(
@@ -128,15 +104,29 @@ def _calendar(
         b"" if wanted.owner is None else check_text("owner", wanted.owner),
     )
 
+    late_ms: int | None = None  # the last time that it came too late
+
     def build(now_ms: int) -> Item[U]:
-        first_ms, then_ms = first_instants(timing, id, now_ms)
-        when = f"@{first_ms}"
-        options = _options(wanted, timing, incarnation, then_ms, member)
-        return _assemble(scope, wanted, when, options, definition, make, member)
+        try:
+            first_ms, then_ms = first_instants(timing, id, now_ms)
+        except InvalidSchedule as error:
+            if error.field != "until" or timing.until_ms is None:
+                raise
+            # Nothing is left: the script refuses it, unless it is stored just so and its last occurrence waits.
+            first_ms, then_ms = timing.until_ms + 1, 0
+        options = options_of(wanted, timing, incarnation, then_ms, member)
+        return _assemble(scope, wanted, f"@{first_ms}", options, definition, make, member)
+
+    def rebuild(now_ms: int) -> Item[U]:
+        """Looks ahead by twice as long as the last one took: a period may be shorter than the way to Redis."""
+        nonlocal late_ms
+        ahead_ms = 0 if late_ms is None else 2 * max(0, now_ms - late_ms)
+        late_ms = now_ms
+        return build(now_ms + ahead_ms)
 
     built = build(0 if now is None else now())
     assert isinstance(built, _UpsertItem)
-    built.rebuild = build
+    built.rebuild = rebuild
     return built
 
 
@@ -170,7 +160,7 @@ def _assemble(
     if wanted.idempotency_key is not None:
         token = check_text("idempotency_key", wanted.idempotency_key)
         item_keys += (keys.once(tag, tenant, key, owner, token),)
-        options += _digest(id, *_repeated(when, options, definition), definition)
+        options += digest_of(id, when, options, definition)
     elif options:
         options += "-"
     if member is not None:
@@ -178,84 +168,6 @@ def _assemble(
     args = (when, options, _COUNTS[len(definition)], *definition)
     size = 300 + len(id) + size_of(definition)
     return _UpsertItem(partition, item_keys, args, size, scope.tenant, wanted, make)
-
-
-def _options(
-    wanted: Upsert,
-    timing: Timing,
-    incarnation: int | None,
-    following: int | None,
-    member: Membership | None,
-) -> str:
-    """The words that most calls do not need; empty, or twelve of them and a blank for the digest."""
-    mode, paused, if_version, max_wait = wanted.mode, wanted.paused, wanted.if_version, wanted.max_wait
-    if (
-        mode == "replace"
-        and paused is None
-        and if_version is None
-        and max_wait is None
-        and timing.until_ms is None
-        and timing.limit is None
-        and not wanted.restart
-        and not wanted.reset
-        and incarnation is None
-        and following is None
-        and member is None
-        and wanted.by is None
-        and wanted.idempotency_key is None
-    ):
-        return ""
-    if mode not in _MODES:
-        raise InvalidSchedule("mode", mode, f"want one of {', '.join(_MODES)}")
-    once = timing.kind == "once"
-    if mode in ("earliest", "latest") and not once:
-        raise InvalidSchedule("mode", mode, "want earliest and latest only for one-shots (at= or delay=)")
-    if max_wait is not None and not once:
-        raise InvalidSchedule("max_wait", max_wait, "want max_wait= only for one-shots (at= or delay=)")
-    for name, flag in (("restart", wanted.restart), ("reset", wanted.reset), ("paused", paused)):
-        if not (isinstance(flag, bool) or (name == "paused" and flag is None)):
-            raise InvalidSchedule(name, flag, "want True or False")
-    check_version(if_version)
-    words = (
-        mode,
-        "-" if paused is None else int(paused),
-        int(wanted.restart),
-        int(wanted.reset),
-        "-" if if_version is None else if_version,
-        "-" if max_wait is None else resolve_duration(max_wait, field="max_wait"),
-        "-" if incarnation is None else incarnation,
-        "-" if following is None else following,
-        "-" if timing.until_ms is None else timing.until_ms,
-        "-" if timing.limit is None else timing.limit,
-        "-" if member is None else member.generation,
-        "-" if wanted.by is None else 1,
-        "",
-    )
-    return " ".join(map(str, words))
-
-
-def check_version(if_version: int | None) -> None:
-    """Raises `InvalidSchedule` unless it is None or a version: 0 (there is none) or more."""
-    if if_version is not None and (
-        not isinstance(if_version, int) or isinstance(if_version, bool) or not 0 <= if_version < 2**53
-    ):
-        raise InvalidSchedule("if_version", if_version, "want the version to replace as an int, 0 for none")
-
-
-def _repeated(when: str, options: str, definition: list[Word]) -> tuple[str, str]:
-    """What is the same when a call is made again: of a calendar, all but the instants, which the time tells."""
-    if not bytes(definition[1]).startswith(b"c "):  # type: ignore[arg-type]
-        return when, options
-    words = options.split(" ")
-    return "", " ".join((*words[:7], *words[8:]))
-
-
-def _digest(id: bytes, when: str, options: str, definition: list[Word]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (id, when, options, *definition):
-        data = part if isinstance(part, bytes) else str(part).encode()
-        digest.update(b"%d:" % len(data) + data)
-    return digest.hexdigest()
 
 
 _WANT = {
