@@ -53,3 +53,27 @@ def test_one_that_runs_at_the_end_of_9999_holds_the_next_one_up_no_further(parti
     partition.upsert(every=2000, initial_delay=0, fixed_delay=True, ack_group="workers", running_timeout=4000)
     assert partition.drain()[0] == 0
     assert partition.run(read.get(partition.scope, "k")).at_ms == MAX_INSTANT_MS
+
+
+SPOILT = {
+    "s": ["a 1 5 nan 0", "a 1 5 inf 0", "c 1 5 1e400 0", f"a 1 {'9' * 400} - 0", f"a {'9' * 400} 5 - 0"],
+    "m": ["nan", "inf", "-1", "9" * 400],
+    "u": [f"0-1-1 {'9' * 400}", f"0-1-1 {'9' * 20} w"],
+    "d": ["e0 events m t", f"e{'9' * 400} events m t", "e events m t"],
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field in SPOILT for value in SPOILT[field]])
+def test_a_number_that_is_no_score_stops_no_other(partition: Partition, field: str, value: str) -> None:
+    for key in ("a", "bad", "z"):
+        partition.upsert(key, cron="* * * * * *", overlap="queue", running_timeout=500)
+    partition.client.hset(partition.record_key("bad"), field, value)
+    if field == "s":
+        partition.client.zadd(partition.key("due:acme"), {b"acme\0bad\0": NOW})
+    for turn in range(1, 4):
+        partition.now = NOW + 1000 * turn
+        partition.drain()
+    for key in ("a", "z"):
+        assert sum(event["key"] == key for event in partition.events()) == 3
+    numbers = [event[name] for event in partition.events() for name in ("at", "n", "missed")]
+    assert all(number.isdigit() and len(number) < 16 for number in numbers)

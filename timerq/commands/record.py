@@ -39,7 +39,7 @@ from timerq.errors import ContractBroken
 from timerq.keys import split_identity
 from timerq.lua import Word
 from timerq.model import Event, Fire, Policy, Schedule, State, Timing
-from timerq.timing import definition
+from timerq.timing import MAX_INSTANT_MS, MAX_LIMIT, definition
 
 STATES = {"a": State.ARMED, "c": State.CLAIMED, "h": State.HELD, "p": State.PAUSED}
 _CONTENT = {"application/msgpack": "m", "application/json": "j"}
@@ -153,7 +153,7 @@ def decode(id: bytes, flat: Sequence[bytes]) -> Schedule:
         correlation = codec.decode_correlation(fields[b"c"]) if b"c" in fields else None
         totals = [*map(int, fields.get(b"t", b"0 0 0").split()), 0]
         paused_by, _, note = fields.get(b"z", b"").partition(b"\x00")
-        fires = [Fire(*map(int, value.split())) for name, value in fields.items() if name[:1] == b"l"]
+        fires = [_fire(*value.split()) for name, value in fields.items() if name[:1] == b"l"]
         return Schedule(
             key=key,
             event=Event(
@@ -164,8 +164,8 @@ def decode(id: bytes, flat: Sequence[bytes]) -> Schedule:
                 codec=_CODECS[content],  # type: ignore[arg-type]
             ),
             timing=_timing(kind, at, fields),
-            at_ms=int(at),
-            version=int(version),
+            at_ms=_number(at),
+            version=_number(version, 10**18),
             state=STATES[state],
             owner=owner or None,
             tenant=tenant,
@@ -188,15 +188,31 @@ def decode(id: bytes, flat: Sequence[bytes]) -> Schedule:
         raise ContractBroken(f"unreadable record of {id!r}: {error!r}") from error
 
 
+def _number(text: bytes | str, most: int = MAX_INSTANT_MS) -> int:
+    """A number that timerq has written, by default an instant; one that is spoilt must break nothing behind this."""
+    if not 0 <= (number := int(text)) <= most:
+        raise ValueError(f"{number} is out of range")
+    return number
+
+
+def _fire(at: bytes, fired: bytes, missed: bytes) -> Fire:
+    return Fire(_number(at), _number(fired), int(missed))
+
+
 def _text(value: bytes | None) -> str | None:
     return value.decode(errors="replace") if value else None
+
+
+_WINDOW = (MAX_INSTANT_MS, MAX_LIMIT, MAX_INSTANT_MS, MAX_INSTANT_MS)
+"""The largest until, limit, start and initial delay."""
 
 
 def _timing(kind: str, at: str, fields: Mapping[bytes, bytes]) -> Timing:
     if kind == "o":
         return Timing("once", at_ms=int(at))
     until, limit, start, initial = (
-        (None if part == b"-" else int(part)) for part in fields.get(b"w", b"- - - -").split(b" ")
+        (None if part == b"-" else _number(part, most))
+        for part, most in zip(fields.get(b"w", b"- - - -").split(b" "), _WINDOW, strict=True)
     )
     every_ms, rule, policy = definition.read(
         fields.get(b"x", b"{}").decode(errors="replace"), every_ms=int(kind[1:]) if kind != "c" else None

@@ -42,22 +42,30 @@ local function hand_over(word, id, version, n, at, r)
   reply[last + 1], reply[last + 2], reply[last + 3] = id, r.x or '', r.w or ''
 end
 
+-- A number of a record that was written by these scripts. What was spoilt by hand must raise before anything is
+-- published: what cannot be a score would end the whole script behind it.
+local function whole(text, least)
+  local number = #text <= 15 and match(text, '^%d+$') and tonumber(text)
+  if not number or number < least then error('unreadable number ' .. sub(text, 1, 20), 0) end
+  return number
+end
+
 -- The recurring half: what follows `at`, or nil where the schedule has ended; and how many it stands for besides itself.
 -- `total` is how many are published, this one included.
 local function next_of(r, policy, total)
   local ending, limit = match(r.w or '', '^(%S+) (%S+)')
   local following, missed
   if r.kind == 'c' then -- told by advance.lua; 0: there is none
-    following, missed = tonumber(r.following), tonumber(r.m or 0)
+    following, missed = whole(r.following, 0), whole(r.m or '0', 0)
     if following == 0 then following = nil end
   elseif policy and policy.delay then -- counted from when it is handled: told by done.lua, or at the latest now
     missed = 0
-    local soonest = now_ms + tonumber(r.every)
+    local soonest = now_ms + whole(r.every, 1)
     following = math.min(soonest + (policy.group and policy.timeout or 0), MAX_MS)
     if soonest > MAX_MS or ending and ending ~= '-' and soonest > tonumber(ending) then following = nil end
     ending = nil
   else
-    local at, every = tonumber(r.at), tonumber(r.every)
+    local at, every = tonumber(r.at), whole(r.every, 1)
     missed = math.max(0, math.floor((now_ms - at) / every))
     following = at + (missed + 1) * every
     if ending and ending ~= '-' then missed = math.min(missed, math.floor((tonumber(ending) - at) / every)) end
@@ -80,7 +88,7 @@ end
 local function running(id, record, r)
   if not r.u then return nil end
   local event_id, deadline = match(r.u, '^(%S+) (%d+)')
-  if event_id and tonumber(deadline) > now_ms then return event_id, deadline end
+  if event_id and #deadline <= 15 and tonumber(deadline) > now_ms then return event_id, deadline end
   log('timed_out', id, r.version, event_id)
   call('HDEL', record, 'u')
   if event_id then call('DEL', PREFIX .. 'run:' .. event_id) end

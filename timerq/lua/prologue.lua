@@ -92,8 +92,10 @@ local function append_record(lines, reply, key)
   return size
 end
 
+-- (Numbers that are longer than any that is written here are no numbers: some of them could be no score.)
 local function parse_state(text)
-  return string.match(text, '^(%l) (%d+) (%d+) (%S+) (%d+)$')
+  local state, version, at, following, n = string.match(text, '^(%l) (%d+) (%d+) (%S+) (%d+)$')
+  if state and #version <= 18 and #at <= 15 and #n <= 15 then return state, version, at, following, n end
 end
 
 local function state_text(state, version, at, following, n)

@@ -26,6 +26,8 @@ from typing import Any
 
 from timerq.errors import ContractBroken
 from timerq.model import Policy, Rule, Timing
+from timerq.timing.durations import MAX_DURATION_MS
+from timerq.timing.instants import MAX_INSTANT_MS
 
 _USUAL_RULE = Rule()
 _USUAL_POLICY = Policy()
@@ -92,12 +94,16 @@ def read(text: str, *, every_ms: int | None = None) -> tuple[int | None, Rule | 
             grace_ms=words.pop("grace", _USUAL_POLICY.grace_ms),
             max_catch_up=words.pop("most", _USUAL_POLICY.max_catch_up),
         )
-        numbers = (rule.jitter_ms, rule.anchor_ms or 0, policy.grace_ms)
-        if words or not all(type(number) is int and number >= 0 for number in numbers):
-            raise ValueError("unknown words or no numbers")
-        for number in (1 if every_ms is None else every_ms, policy.max_catch_up):
-            if type(number) is not int or number < 1:
+        if words:
+            raise ValueError("unknown words")
+        if every_ms is None and not rule.cron:
+            raise ValueError("neither cron nor every")
+        numbers = (rule.jitter_ms, rule.anchor_ms or 0, policy.grace_ms, every_ms or 0, policy.max_catch_up)
+        for number, least in zip(numbers, (0, 0, 0, every_ms is not None, 1), strict=True):
+            if type(number) is not int or not least <= number <= MAX_DURATION_MS:
                 raise ValueError(f"{number!r} is no such number")
+        if (rule.anchor_ms or 0) > MAX_INSTANT_MS:
+            raise ValueError(f"{rule.anchor_ms} is no instant")
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ContractBroken(f"unreadable definition {text[:120]!r}: {error}") from error
     return every_ms, None if rule == _USUAL_RULE else rule, policy
