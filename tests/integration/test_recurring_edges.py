@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
 import pytest
 
 from tests.support.proxy import Proxy
-from timerq import Event, InvalidSchedule, Outcome, TimerQueue
-from timerq.commands.arming import Upsert
+from timerq import Event, InvalidSchedule, Outcome, TimerQueue, preview
+from timerq.commands.arming import Upsert, timing_of
 from timerq.commands.rehearsal import rehearse
+from timerq.model import Rule
 from timerq.testing import ManualClock, fire_due
 
 EVENT = Event("t")
@@ -68,3 +71,44 @@ def test_a_period_shorter_than_the_way_to_redis_ends_in_a_schedule(redis_url: st
         with TimerQueue.connect(proxy.url) as queue:
             queue.init()
             assert queue.upsert("k", EVENT, every="5ms", jitter="2ms").outcome is Outcome.CREATED
+
+
+def test_what_can_be_read_only_once_is_read_once(lab: TimerQueue, clock: ManualClock) -> None:
+    def words() -> dict[str, Any]:
+        return {"cron": iter(["0 9 * * *"]), "exclude": iter([dt.date(2026, 1, 1), dt.date(2026, 1, 3)])}
+
+    assert dry_run(lab, clock, **words()) is Outcome.CREATED
+    handle = lab.upsert("k", EVENT, **words())
+    stored = lab.get("k")
+    assert handle.schedule is not None
+    assert stored is not None
+    assert handle.schedule.timing == stored.timing
+    assert stored.timing.rule == Rule(("0 9 * * *",), exclude=("2026-01-01", "2026-01-03"))
+    assert dry_run(lab, clock, **words()) is Outcome.UNCHANGED
+    assert [item.action for item in lab.plan_set("s", [Upsert("a", EVENT, **words())]).items] == ["create"]
+    applied = lab.apply_set("s", [Upsert("a", EVENT, **words())])
+    assert [
+        item.outcome for item in applied.items if item is not None and not isinstance(item, Exception)
+    ] == [Outcome.CREATED]
+    (one,) = lab.upsert_many([{"key": "k", "event": EVENT, **words()}])
+    assert not isinstance(one, Exception)
+    assert one.outcome is Outcome.UNCHANGED
+    assert one.schedule == lab.get("k")
+
+
+@pytest.mark.parametrize(
+    "words", [{"cron": repeat("@daily")}, {"cron": "@daily", "exclude": repeat("2026-01-01")}]
+)
+def test_what_never_ends_is_refused(lab: TimerQueue, words: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSchedule, match=r"want (1 to 100|at most 1,000)"):
+        preview(**words)
+    with pytest.raises(InvalidSchedule, match=r"want (1 to 100|at most 1,000)"):
+        lab.upsert("k", EVENT, **words)
+
+
+def test_the_order_of_a_set_is_no_change() -> None:
+    days = [f"2026-12-{day}" for day in range(10, 30)]
+    for texts in (set(days), dict.fromkeys(reversed(days)).keys()):
+        wanted = Upsert("k", EVENT, cron={"0 10 * * *", "0 9 * * *"}, exclude=texts)
+        rule = timing_of(wanted).rule
+        assert rule == Rule(("0 10 * * *", "0 9 * * *"), exclude=tuple(days))

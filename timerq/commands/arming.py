@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Literal, NamedTuple, Self
 
 from timerq.errors import InvalidSchedule
@@ -19,6 +20,7 @@ from timerq.model import (
     to_datetime,
 )
 from timerq.timing import NO_WORDS, Duration, Exclusion, Instant, Words, resolve_timing
+from timerq.timing.calendar import MAX_EXCLUSIONS, MAX_EXPRESSIONS
 
 Mode = Literal["replace", "keep", "earliest", "latest"]
 """What an upsert does where there is a schedule already."""
@@ -76,6 +78,15 @@ class Upsert(NamedTuple):
     def needs_time(self) -> bool:
         """Whether its first instant is counted from Redis's time by the client."""
         return self.cron is not None or self.jitter is not None or self.misfire is not None
+
+    def settled(self) -> Self:
+        """The same; what of ``cron`` and ``exclude`` is an iterator, which can be read only once, as a list."""
+        read: dict[str, Any] = {
+            name: [*islice(value, most + 1)]
+            for name, most in (("cron", MAX_EXPRESSIONS), ("exclude", MAX_EXCLUSIONS))
+            if isinstance(value := getattr(self, name), Iterator)
+        }
+        return self._replace(**read) if read else self
 
     @classmethod
     def of(cls, thing: Self | Mapping[str, Any]) -> Self:

@@ -57,6 +57,7 @@ def rehearse(scope: Scope, wanted: Upsert, now_ms: int) -> Steps[Rehearsed]:
     for name in ("idempotency_key", "max_wait"):
         if (value := getattr(wanted, name)) is not None:
             raise InvalidSchedule(name, value, _FORGETFUL)
+    wanted = wanted.settled()
     now_ms = yield from _time(scope, now_ms)
     item(scope, wanted, now=lambda: now_ms)
     timing, first_ms, ended = _first(scope, wanted, now_ms)

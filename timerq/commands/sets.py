@@ -113,7 +113,7 @@ def _check(scope: Scope, label: str, declared: Iterable[Upsert | Mapping[str, An
     check_plain_name("set", label)
     wanted: dict[Place, Upsert] = {}
     for thing in declared:
-        upsert = Upsert.of(thing)
+        upsert = Upsert.of(thing).settled()
         try:
             _check_one(upsert)
             item(scope, upsert)

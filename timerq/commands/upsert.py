@@ -72,6 +72,7 @@ def item(
         else:
             timing_of(wanted)  # refuses it
         return _assemble(scope, wanted, when, "", definition_fields(event, "o", scope.payload_limit), make)
+    wanted = wanted.settled()
     timing = timing_of(wanted)
     kind = "o" if timing.kind == "once" else "c" if is_asked(timing) else f"e{timing.every_ms}"
     definition = definition_fields(event, kind, scope.payload_limit)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from datetime import date
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, get_args
 
 from timerq.errors import InvalidSchedule
 from timerq.model import DstGap, DstOverlap, Misfire, Overlap, Policy, Rule, check_plain_name
-from timerq.timing.calendar import calendar_of
+from timerq.timing.calendar import MAX_EXCLUSIONS, MAX_EXPRESSIONS, calendar_of
 from timerq.timing.durations import Duration, resolve_duration
 from timerq.timing.instants import Instant, is_whole, resolve_instant
 
@@ -126,15 +127,15 @@ def _expressions(cron: object) -> tuple[str, ...]:
         return (cron,)
     if not isinstance(cron, Iterable) or isinstance(cron, (bytes, Mapping)):
         raise InvalidSchedule("cron", cron, 'want an expression like "0 9 * * MON-FRI", or a list of them')
-    found = tuple(cron)
-    if not 1 <= len(found) <= 100:
-        raise InvalidSchedule("cron", cron, "want 1 to 100 expressions")
+    found = tuple(islice(cron, MAX_EXPRESSIONS + 1))  # it may never end
+    if not 1 <= len(found) <= MAX_EXPRESSIONS:
+        raise InvalidSchedule("cron", cron, f"want 1 to {MAX_EXPRESSIONS} expressions")
     for text in found:
         if not isinstance(text, str):
             raise InvalidSchedule(
                 "cron", text, 'want an expression like "0 9 * * MON-FRI", or a list of them'
             )
-    return found
+    return _in_order(cron, found)
 
 
 _WANT_EXCLUDE = 'want dates ("2026-12-25"), ranges ("2026-12-24/2026-12-26") or cron expressions'
@@ -149,10 +150,15 @@ def _exclusions(exclude: object) -> tuple[str, ...]:
         exclude = [exclude]
     if not isinstance(exclude, Iterable) or isinstance(exclude, (bytes, Mapping)):
         raise InvalidSchedule("exclude", exclude, _WANT_EXCLUDE)
-    found = tuple(map(_exclusion, exclude))
-    if len(found) > 1000:
-        raise InvalidSchedule("exclude", len(found), "want at most 1,000 exclusions")
-    return found
+    found = tuple(map(_exclusion, islice(exclude, MAX_EXCLUSIONS + 1)))
+    if len(found) > MAX_EXCLUSIONS:
+        raise InvalidSchedule("exclude", exclude, f"want at most {MAX_EXCLUSIONS:,} exclusions")
+    return _in_order(exclude, found)
+
+
+def _in_order(given: object, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """``texts``, sorted where they came in a set: its order is another in each process, and would be a change."""
+    return tuple(sorted(texts)) if isinstance(given, Set) else texts
 
 
 def _exclusion(value: Any) -> str:
