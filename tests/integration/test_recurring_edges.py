@@ -112,3 +112,28 @@ def test_the_order_of_a_set_is_no_change() -> None:
         wanted = Upsert("k", EVENT, cron={"0 10 * * *", "0 9 * * *"}, exclude=texts)
         rule = timing_of(wanted).rule
         assert rule == Rule(("0 10 * * *", "0 9 * * *"), exclude=tuple(days))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        # 40 minutes apart, and ten where the first is moved to three o'clock
+        {"cron": ["30 2 * * *", "10 3 * * *"], "timezone": "Europe/Paris", "jitter": "15m"},
+        {"cron": ["0 9 * * *", "5 9 1 7 *"], "jitter": "10m"},
+    ],
+)
+def test_a_jitter_that_was_taken_once_is_taken_on_every_day(
+    lab: TimerQueue, clock: ManualClock, words: dict[str, Any]
+) -> None:
+    assert lab.upsert("k", EVENT, **words).outcome is Outcome.CREATED
+    for now in ("2026-03-20T00:00:00Z", "2026-06-20T00:00:00Z", "2026-06-30T12:00:00Z"):
+        clock.set(now)
+        assert lab.upsert("k", EVENT, **words).outcome is Outcome.UNCHANGED
+        found = preview(**words, after=now, n=40)
+        assert found == sorted(set(found))
+
+
+def test_a_jitter_as_long_as_the_period_is_refused_on_every_day() -> None:
+    for after in ("1970-01-01T00:00:00Z", "2026-06-20T00:00:00Z", "9999-12-01T00:00:00Z"):
+        with pytest.raises(InvalidSchedule, match="shorter than the shortest period"):
+            preview(cron="0 9 * * *", jitter="1d", after=after)

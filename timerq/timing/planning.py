@@ -90,7 +90,8 @@ def occurrences_from(timing: Timing, id: bytes, now_ms: int) -> Occurrences:
         timing = replace(timing, start_ms=_base(timing, now_ms))
     occurrences = occurrences_of(timing, id, timing.start_ms or 0)
     if timing.rule is not None and timing.rule.jitter_ms:
-        shortest_ms = occurrences.shortest_gap_ms(now_ms)
+        # Not from now on: what was accepted once must be so whenever a service sets it again.
+        shortest_ms = occurrences.shortest_gap_ms(_SINCE_MS)
         if shortest_ms is not None and timing.rule.jitter_ms >= shortest_ms:
             raise InvalidSchedule(
                 "jitter",
@@ -98,6 +99,10 @@ def occurrences_from(timing: Timing, id: bytes, now_ms: int) -> Occurrences:
                 f"want a jitter shorter than the shortest period ({shortest_ms} ms)",
             )
     return occurrences
+
+
+_SINCE_MS = 946_684_800_000
+"""2000-01-01T00:00:00Z: from here on, or from its start on, the period of a calendar is measured."""
 
 
 def _base(timing: Timing, now_ms: int) -> int:
