@@ -204,8 +204,10 @@ class Machine(RuleBasedStateMachine):
         self.handed: list[Given] = []
         self.past: list[tuple[Wanted, Upsert, int | None]] = []
         self.begun: dict[
-            tuple[bytes, int], tuple[int, int]
-        ] = {}  # (id, version) -> its first occurrence, its period
+            tuple[bytes, int], tuple[int, Definition]
+        ] = {}  # (id, version) -> its first occurrence
+        self.handled: dict[str, int] = {}  # event -> when
+        self.focus: Id = POOL[0]
 
     @initialize()
     def make(self) -> None:
@@ -227,8 +229,12 @@ class Machine(RuleBasedStateMachine):
     # ------------------------------------------------------------------------------------------- helpers
 
     def id(self, who: int, any_below: int = 16, states: str = "achp") -> Id:
-        """A schedule: more often one that exists (in one of these states, where there are any) than any."""
+        """A schedule: the last recurring one that was upserted, any that exists (in one of these states, where there
+        are any), or any.
+        """
         stored = {id: r.state for place in self.model for id, r in place.records.items()}
+        if self.focus in stored and who % 2 and who >= any_below:
+            return self.focus
         existing = sorted(stored, key=id_bytes)
         existing = [id for id in existing if stored[id] in states] or existing
         return existing[who % len(existing)] if existing and who >= any_below else POOL[who % len(POOL)]
@@ -399,7 +405,8 @@ class Machine(RuleBasedStateMachine):
 
     def expect_upsert(self, wanted: Wanted, believed: int, following: str | None) -> tuple[Any, ...]:
         """What becomes of it where the client takes it for `believed`."""
-        while (timed := self.timed(wanted, believed)) is not None:
+        while True:
+            timed = self.timed(wanted, believed)
             if following is not None:
                 timed = replace(timed, following=None if following == "-" else 0)
             (answer,) = self.place(wanted.id).upsert(self.now, [timed])
@@ -407,19 +414,20 @@ class Machine(RuleBasedStateMachine):
             if answer[0] != "LATE":
                 return answer
             believed, following = self.now, None
-        return ("INVALID", "until")
 
-    def timed(self, wanted: Wanted, believed: int) -> Wanted | None:
-        """With its first instants, where the client computes them; None where there are none."""
+    def timed(self, wanted: Wanted, believed: int) -> Wanted:
+        """With its first instants, where the client computes them."""
         if not wanted.is_computed:
             return wanted
-        first = wanted.definition.first(believed)
-        return None if first is None else replace(wanted, at=first[0], following=first[1])
+        at, following = wanted.definition.first(believed)
+        return replace(wanted, at=at, following=following)
 
     def note_begin(self, wanted: Wanted, answer: tuple[Any, ...]) -> None:
         made = wanted.definition
-        if answer[0] in ("CREATED", "REPLACED") and made.kind != "o" and not made.ways.fixed_delay:
-            self.begun[id_bytes(wanted.id), answer[1]] = answer[2], made.every
+        if answer[0] in ("CREATED", "REPLACED"):
+            self.begun[id_bytes(wanted.id), answer[1]] = answer[2], made
+            if made.kind != "o":
+                self.focus = wanted.id
 
     @action(
         1,
@@ -428,7 +436,7 @@ class Machine(RuleBasedStateMachine):
         bad=st.sampled_from([None, 0, 2]),
     )
     def upsert_many(self, tenant: str, many: list[dict[str, Any]], bad: int | None) -> None:
-        wanted: list[Wanted | None] = []
+        wanted: list[Wanted] = []
         items = []
         for wish in many:
             mine = {**wish, "id": (tenant, *self.id(wish["who"])[1:]), "incarnation": None}
@@ -441,12 +449,10 @@ class Machine(RuleBasedStateMachine):
         real = [self.tell(result) for result in results]
         if bad is not None:
             assert real.pop(min(bad, len(real) - 1)) == ("INVALID", "key")
-        sent = [want for want in wanted if want is not None]
-        answers = self.spread(sent, lambda want: want.id, lambda place, some: place.upsert(self.now, some))
-        for want, answer in zip(sent, answers, strict=True):
+        expected = self.spread(wanted, lambda want: want.id, lambda place, some: place.upsert(self.now, some))
+        assert real == expected
+        for want, answer in zip(wanted, expected, strict=True):
             self.note_begin(want, answer)
-        waiting = iter(answers)
-        assert real == [("INVALID", "until") if want is None else next(waiting) for want in wanted]
 
     def spread(
         self, things: list[Any], id_of: Callable[[Any], Id], act: Callable[[Any, list[Any]], Any]
@@ -568,6 +574,8 @@ class Machine(RuleBasedStateMachine):
             real = self.answer(lambda: queue.done(event_id, error=error))
             expected = place.done(self.now, tenant, event_id, error)
             assert real == expected
+            if real[0] in ("DONE", "PAUSED"):
+                self.handled[event_id] = self.now
 
     @action(1, who=who, slots=st.integers(0, 3), end=offsets.map(lambda n: -abs(n)), by=callers)
     def backfill(self, who: int, slots: int, end: int, by: str | None) -> None:
@@ -916,41 +924,52 @@ class Machine(RuleBasedStateMachine):
         self.every_tick_is_told_once()
 
     def every_tick_is_told_once(self) -> None:
-        """Event ids never come twice; no occurrence of a grid is published twice, or neither published nor counted."""
+        """Event ids never come twice, and none comes early; no occurrence of a grid is published twice, or neither
+        published nor counted; what has to wait for the handling of an event has waited.
+        """
         seen: set[str] = set()
         told: dict[tuple[bytes, int], int] = {}
         for place in self.model:
+            last: dict[tuple[bytes, int], tuple[int, int, str, int]] = {}
             for stream, events in place.streams.items():
-                ends: dict[tuple[bytes, int], tuple[int, int]] = {}
                 for event in events:
                     words = {name: word for name, word in event.items() if isinstance(word, str)}
-                    mark = words["id"].split("-")[2]
+                    event_id = words["id"]
+                    mark = event_id.split("-")[2]
                     if stream == "errors" or mark[0] == "b":
                         continue
-                    assert words["id"] not in seen, f"{words['id']!r} twice"
-                    seen.add(words["id"])
-                    if stream == "bad" or mark[0] == "t" or mark == "0":
+                    assert event_id not in seen, f"{event_id!r} twice"
+                    seen.add(event_id)
+                    of = id_bytes((words["tenant"], words["key"], words["owner"])), int(words["version"])
+                    if stream == "bad" or mark[0] == "t" or of not in self.begun:
                         continue  # that stream forgets what it held; what was published by hand is no occurrence
-                    id, version = (
-                        id_bytes((words["tenant"], words["key"], words["owner"])),
-                        int(words["version"]),
-                    )
-                    at, n = int(words["at"]), int(words["n"])
+                    begun, made = self.begun[of]
+                    at, n, fired = int(words["at"]), int(words["n"]), int(words["fired_ms"])
                     stands_for = 1 + int(words["missed"])
-                    begun, period = self.begun.get((id, version), (at, 0))
-                    last_n, end = ends.get((id, version), (0, begun))
+                    last_n, end, last_id, last_fired = last.get(of, (0, begun, "", 0))
                     assert n == last_n + 1
-                    assert at >= end or period == 0
-                    ends[id, version] = n, at + stands_for * period
-                    told[id, version] = told.get((id, version), 0) + stands_for
+                    assert end <= at <= fired
+                    if last_id:
+                        assert fired >= self.earliest(made, last_id, last_fired)
+                    end = at if made.ways.fixed_delay else at + stands_for * made.every
+                    last[of] = n, end, event_id, fired
+                    told[of] = told.get(of, 0) + stands_for
             for what, id, version, _, note, _ in place.log:
                 if what == "skipped":
                     told[id, version] = told.get((id, version), 0) + int(note.split(" ")[0])
             for name, r in place.records.items():
-                id = id_bytes(name)
-                if (id, r.version) in self.begun and r.event.stream != "bad":
-                    begun, period = self.begun[id, r.version]
-                    assert r.at == begun + told.get((id, r.version), 0) * period
+                of = id_bytes(name), r.version
+                if of in self.begun and r.event.stream != "bad" and not r.ways.fixed_delay:
+                    assert r.at == self.begun[of][0] + told.get(of, 0) * r.every
+
+    def earliest(self, made: Definition, last_id: str, last_fired: int) -> int:
+        """When the event behind this one may be published."""
+        handled = last_fired + made.ways.running_timeout_ms
+        if last_id in self.handled:
+            handled = min(handled, self.handled[last_id])
+        if made.ways.fixed_delay:
+            return made.every + (handled if made.waits_for_handling else last_fired)
+        return handled if made.ways.overlap != "allow" else 0
 
 
 class Given(NamedTuple):

@@ -72,10 +72,10 @@ class Definition:
         """Whether somebody has to say that its events are handled."""
         return self.ways.overlap != "allow" or self.ways.pause_after is not None or self.waits_for_handling
 
-    def first(self, now: int) -> tuple[int, int] | None:
-        """The first occurrence of a calendar that is made now, and the one after it (0: none); None: there is none.
+    def first(self, now: int) -> tuple[int, int]:
+        """The first occurrence of a calendar that is made now, and the one after it (0: none).
 
-        A cron's is later than now, an interval's may be due at once.
+        A cron's is later than now, an interval's may be due at once. Where none is left, it is behind `until`.
         """
         _, _, start, _ = self.window
         if self.is_cron:
@@ -87,7 +87,9 @@ class Definition:
             phase = start or 0 if self.rule is None else self.rule.anchor_ms or 0
         at += (phase - at) % self.every
         following = at + self.every
-        return None if at > self.until else (at, following if following <= self.until else 0)
+        if at > self.until:
+            return self.until + 1, 0
+        return at, following if following <= self.until else 0
 
     def fields(self) -> dict[str, bytes]:
         content, data = encode(self.event)
@@ -363,14 +365,6 @@ class ModelPartition:
         else:
             if kind == "e" and due < now:
                 due += math.ceil((now - due) / record.every) * record.every
-            if due > record.until:
-                return ("INVALID", "until"), version
-            limit = record.window[1]
-            goes_on = old is not None and old.kind != "o"
-            if old and goes_on and not w.reset:
-                if limit is not None and old.totals and old.totals[0] >= limit:
-                    return ("INVALID", "limit"), version
-                record.totals, record.fires = old.totals, old.fires
             same = old and old.definition == w.definition and not old.spoilt
             if old and same and not w.restart and not w.reset and old.state != "h":
                 want = old.state
@@ -387,6 +381,14 @@ class ModelPartition:
                     self._score(w.id, old.at if want == "a" else None)
                     self._log(now, "paused" if want == "p" else "resumed", w.id, old.version)
                 return ("UNCHANGED", old.version, old.at, want), version
+            if due > record.until:
+                return ("INVALID", "until"), version
+            limit = record.window[1]
+            goes_on = old is not None and old.kind != "o"
+            if old and goes_on and not w.reset:
+                if limit is not None and old.totals and old.totals[0] >= limit:
+                    return ("INVALID", "limit"), version
+                record.totals, record.fires = old.totals, old.fires
             if w.is_computed and due < now:
                 return ("LATE", now), version
             if old and goes_on:
