@@ -37,6 +37,8 @@ MAX_NEXT = 1000
 MAX_BACKFILL = 100_000
 """The most occurrences that one backfill publishes."""
 
+_MAX_ERROR = 1000  # characters; the script keeps 200 bytes
+
 
 def done(scope: Scope, event_id: str, error: str | None) -> Steps[Change]:
     """Says that an event is handled, or that handling it has failed; raises `InvalidSchedule` for a bad id."""
@@ -69,7 +71,9 @@ def done(scope: Scope, event_id: str, error: str | None) -> Steps[Change]:
             own_args={
                 "tenant": scope.tenant_bytes,
                 "event": event,
-                "error": b"" if error is None else (str(error) or "failed").encode("utf-8", "replace"),
+                "error": b""
+                if error is None
+                else (str(error)[:_MAX_ERROR] or "failed").encode("utf-8", "replace"),
             },
         )
     ]

@@ -22,10 +22,10 @@ The zone's name is stored, never an offset: it is read anew at each step, with t
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 from timerq.errors import ContractBroken
-from timerq.model import Policy, Rule, Timing
+from timerq.model import DstGap, DstOverlap, Misfire, Policy, Rule, Timing
 from timerq.timing.durations import MAX_DURATION_MS
 from timerq.timing.instants import MAX_INSTANT_MS
 
@@ -94,7 +94,8 @@ def read(text: str, *, every_ms: int | None = None) -> tuple[int | None, Rule | 
             grace_ms=words.pop("grace", _USUAL_POLICY.grace_ms),
             max_catch_up=words.pop("most", _USUAL_POLICY.max_catch_up),
         )
-        if words:
+        choices = ((rule.dst_gap, DstGap), (rule.dst_overlap, DstOverlap), (policy.misfire, Misfire))
+        if words or any(word not in get_args(known) for word, known in choices):
             raise ValueError("unknown words")
         if every_ms is None and not rule.cron:
             raise ValueError("neither cron nor every")
