@@ -276,14 +276,20 @@ class AsyncTimerQueue:
         )
 
     async def cancel(
-        self, key: str, *, owner: str | None = None, if_version: int | None = None, durable: str | None = None
+        self,
+        key: str,
+        *,
+        owner: str | None = None,
+        if_version: int | None = None,
+        by: str | None = None,
+        durable: str | None = None,
     ) -> Change:
         """Cancels the schedule of ``key`` (and ``owner``): CANCELLED, NOT_PENDING or VERSION_MISMATCH.
 
-        After CANCELLED it never fires.
+        After CANCELLED it never fires. ``by`` is who does it: `why` tells.
         """
         scope = await self._open()
-        return await self._call(cancelling.item(scope, key, owner, if_version), parse_durable(durable))
+        return await self._call(cancelling.item(scope, key, owner, if_version, by), parse_durable(durable))
 
     async def cancel_many(
         self, keys: Iterable[str], *, owner: str | None = None, durable: str | None = None

@@ -272,15 +272,21 @@ class TimerQueue:
         )
 
     def cancel(
-        self, key: str, *, owner: str | None = None, if_version: int | None = None, durable: str | None = None
+        self,
+        key: str,
+        *,
+        owner: str | None = None,
+        if_version: int | None = None,
+        by: str | None = None,
+        durable: str | None = None,
     ) -> Change:
         """Cancels the schedule of ``key`` (and ``owner``): CANCELLED, NOT_PENDING or VERSION_MISMATCH.
 
-        After CANCELLED it never fires.
+        After CANCELLED it never fires. ``by`` is who does it: `why` tells.
         """
         scope = self._open()
         return self._link.run(
-            one(scope, cancelling.item(scope, key, owner, if_version), parse_durable(durable))
+            one(scope, cancelling.item(scope, key, owner, if_version, by), parse_durable(durable))
         )
 
     def cancel_many(

@@ -42,14 +42,23 @@ def read_change(key: str, owner: str | None) -> Callable[[list[str], Iterator[by
     return read
 
 
-def item(scope: Scope, key: str, owner: str | None = None, if_version: int | None = None) -> Item[Change]:
+def item(
+    scope: Scope,
+    key: str,
+    owner: str | None = None,
+    if_version: int | None = None,
+    by: str | None = None,
+) -> Item[Change]:
     """The command's part for one cancel; raises `InvalidSchedule` for a bad name or version."""
     partition, tag, id, owner_bytes = locate(scope, key, owner)
     check_version(if_version)
     item_keys: tuple[Word, ...] = (keys.record(tag, id), keys.id_floor(tag, id))
     if owner_bytes:
         item_keys += (keys.owner_index(tag, scope.tenant_bytes, owner_bytes),)
-    args: tuple[Word, ...] = ("" if if_version is None else str(if_version),)
+    args: tuple[Word, ...] = (
+        "" if if_version is None else str(if_version),
+        b"" if by is None else check_text("by", by),
+    )
     return Item("cancel", partition, item_keys, args, 2 * len(id) + 100, read_change(key, owner))
 
 

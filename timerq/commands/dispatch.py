@@ -61,7 +61,7 @@ class Advance:
     """What a calendar said of a handover; ``hold`` is why it cannot be asked.
 
     ``at_ms`` is the occurrence to publish or to arm next (0: the schedule has ended), ``following_ms`` the one after it
-    (0: there is none), ``missed`` how many more it stands for, ``skipped`` how many before it are left out.
+    (0: there is none), ``missed`` how many more it stands for, ``skipped`` how many before it are left out and ``why``.
     """
 
     handover: Handover
@@ -70,6 +70,7 @@ class Advance:
     missed: int = 0
     skipped: int = 0
     hold: str | None = None
+    why: str = "too late"
 
 
 def fire(namespace: Namespace, partition: int, *, batch: int = MAX_ITEMS, lag_ms: int = 0) -> Command[Fired]:
@@ -113,7 +114,7 @@ def ask(planner: Planner, handover: Handover, now_ms: int) -> Advance:
         plan = planner(handover.id, handover.definition, handover.window, handover.at_ms, now_ms)
     except Exception as error:  # a calendar that cannot be read must not stop the others
         return Advance(handover, handover.at_ms, 0, hold=f"{type(error).__name__}: {error}")
-    return Advance(handover, plan.at_ms or 0, plan.then_ms or 0, plan.missed, plan.skipped)
+    return Advance(handover, plan.at_ms or 0, plan.then_ms or 0, plan.missed, plan.skipped, why=plan.why)
 
 
 class FiredAll(NamedTuple):
@@ -155,7 +156,7 @@ def advance(namespace: Namespace, partition: int, steps: Sequence[Advance]) -> C
     for step in steps:
         given = step.handover
         if step.hold is None:
-            word, reason = given.word, b""
+            word, reason = given.word, step.why.encode()
         else:
             word, reason = "hold", step.hold[:200].encode("utf-8", "replace")  # type: ignore[assignment]
         item_args += (

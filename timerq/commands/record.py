@@ -24,7 +24,7 @@ field   holds
 ``f``   when a debounced one was first armed
 ``m``   how many occurrences the armed one of a calendar stands for besides itself
 ``e``   why a held one is held
-``z``   who paused it, NUL, and why
+``z``   who paused it, why and when, NUL between
 ======  =============================================================================================
 """
 
@@ -152,7 +152,8 @@ def decode(id: bytes, flat: Sequence[bytes]) -> Schedule:
         data = b"".join(fields.get(piece, b"") for piece in (b"p", b"p1", b"p2", b"p3"))
         correlation = codec.decode_correlation(fields[b"c"]) if b"c" in fields else None
         totals = [*map(int, fields.get(b"t", b"0 0 0").split()), 0]
-        paused_by, _, note = fields.get(b"z", b"").partition(b"\x00")
+        paused_by, note, paused_ms = (*fields.get(b"z", b"").split(b"\x00"), b"", b"")[:3]
+        running, running_until = (*fields.get(b"u", b"").split(b" "), b"", b"")[:2]
         fires = [_fire(*value.split()) for name, value in fields.items() if name[:1] == b"l"]
         return Schedule(
             key=key,
@@ -178,8 +179,10 @@ def decode(id: bytes, flat: Sequence[bytes]) -> Schedule:
             by=_text(fields.get(b"b")),
             paused_by=_text(paused_by) if state == "p" else None,
             paused_note=_text(note) if state == "p" else None,
+            paused_ms=int(paused_ms) if paused_ms and state == "p" else None,
             label=_text(fields.get(b"y")),
-            running=_text(fields.get(b"u", b"").split(b" ")[0]),
+            running=_text(running),
+            running_until_ms=int(running_until) if running_until else None,
             failures=int(fields.get(b"q", 0)),
         )
     except ContractBroken:

@@ -12,7 +12,7 @@
 -- ARGV layout  text   – what the dispatcher believes
 -- ARGV schema  text   – what the dispatcher believes
 -- ARGV now_ms  ms     – the manual clock's time, else empty
--- ARGV item*          – each item's word, version, n, at, new at, following (0: none), missed, skipped, reason
+-- ARGV item*          – each item's word, version, n, at, new at, following (0: none), missed, skipped, why
 --
 -- word: refill – set `following` behind `at`; claimed – leave out `skipped` occurrences, count `missed`, set the new at (0:
 -- it has ended) and `following`, arm; hold – set aside
@@ -58,14 +58,14 @@ local function advance(record, id, word, version, n, at, new_at, following, miss
     return 'ADVANCED'
   end
   if skipped ~= '0' then
-    log('skipped', id, version, skipped .. ' too late')
+    log('skipped', id, version, skipped .. ' ' .. why)
     skipped_count = skipped_count + tonumber(skipped)
     local total, total_missed, total_skipped = read_totals(redis.call('HGET', record, 't'))
     redis.call('HSET', record, 't', int(total) .. ' ' .. int(total_missed) .. ' ' .. int(total_skipped + tonumber(skipped)))
   end
   if new_at == '0' then
     forget(id, due)
-    log('ended', id, version)
+    log('ended', id, version, 'until ' .. read_totals(redis.call('HGET', record, 't')))
     return 'ADVANCED'
   end
   redis.call('HSET', record, 's', state_text('a', version, new_at, following, n))

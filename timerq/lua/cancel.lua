@@ -13,7 +13,7 @@
 -- ARGV now_ms  ms     – the manual clock's time, else empty
 -- ARGV seq     number – this request's number in its session
 -- ARGV tenant  text
--- ARGV item*          – each item's if_version, or empty for any
+-- ARGV item*          – each item's if_version (empty for any) and by
 --
 -- RETURN a line an item:
 --   CANCELLED version at     – it will never fire
@@ -29,7 +29,7 @@ local function leave_floor(floor, version)
   redis.call('SET', floor, version, 'PX', int(2 * tonumber(meta[6])))
 end
 
-for a = first_item_arg, #ARGV do
+for a = first_item_arg, #ARGV, 2 do
   local record, floor = KEYS[k], KEYS[k + 1]
   local id = string.sub(record, prefix)
   k = k + (string.byte(id, -1) == 0 and 2 or 3)
@@ -52,7 +52,7 @@ for a = first_item_arg, #ARGV do
     else
       -- an earlier occurrence may wait on the stream, unread
       if n and n ~= '0' then leave_floor(floor, version) end
-      log('cancelled', id, version)
+      log('cancelled', id, version, '', ARGV[a + 1])
       forget(id, k_due)
       line = 'CANCELLED ' .. version .. ' ' .. at
     end

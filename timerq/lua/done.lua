@@ -5,6 +5,7 @@
 -- KEYS heads   zset   – the tenants by their earliest instant
 -- KEYS keys    zset   – every id
 -- KEYS held    zset   – ids that could not be fired
+-- KEYS streams zset   – the names of the streams
 -- KEYS wake    stream – for the sleeping dispatchers
 -- KEYS log     stream – the exceptions
 -- KEYS run     string – the id of the schedule that the event came from
@@ -67,17 +68,18 @@ if runs and policy and policy.delay and policy.group then
   at = int(next_at)
   if next_at > ending then
     forget(id, due)
-    log('ended', id, r.version)
+    log('ended', id, r.version, 'until ' .. read_totals(r.t))
     settle(a_tenant, due)
     return remember({head_line .. '\nDONE ' .. r.version .. ' ' .. at, id})
   end
 end
 if word == 'PAUSED' then
-  redis.call('HSET', record, 's', state_text('p', r.version, at, r.following, r.n), 'z', 'timerq\0' .. note)
+  redis.call('HSET', record, 's', state_text('p', r.version, at, r.following, r.n), 'z', pause_note('timerq', note))
   redis.call('HDEL', record, 'e')
   redis.call('ZREM', k_held, id)
   redis.call('ZREM', due, id)
   log('paused', id, r.version, note, 'timerq')
+  report('schedule.paused', id, r.version, 'p' .. int(now_ms), at, r.n, note)
 elseif at ~= r.at then
   redis.call('HSET', record, 's', state_text(r.state, r.version, at, r.following, r.n))
   if r.state ~= 'p' then redis.call('ZADD', due, at, id) end

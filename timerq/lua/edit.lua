@@ -60,7 +60,7 @@ end
 
 local function pause(record, id, old, version, at, by, note)
   redis.call('HSET', record, 's', 'p' .. string.sub(old, 2))
-  if by ~= '' or note ~= '' then redis.call('HSET', record, 'z', by .. '\0' .. note) end
+  redis.call('HSET', record, 'z', pause_note(by, note))
   redis.call('HDEL', record, 'e')
   redis.call('ZREM', k_held, id)
   redis.call('ZREM', k_due, id)
@@ -101,7 +101,8 @@ local function edit(id, record, verb, if_version, by, note, known_at, new_at, fo
   if not state then error('unreadable record', 0) end
   if if_version ~= '' and if_version ~= version then return 'VERSION_MISMATCH ' .. version end
   if verb == 'trigger' or verb == 'consume' then return trigger(record, id, version, verb == 'consume', by) end
-  if (verb == 'pause') == (state == 'p') then return 'UNCHANGED ' .. version .. ' ' .. at end
+  local says_more = verb == 'pause' and by .. note ~= '' -- who pauses it again has a reason to give
+  if (verb == 'pause') == (state == 'p') and not says_more then return 'UNCHANGED ' .. version .. ' ' .. at end
   if verb == 'pause' then return pause(record, id, old, version, at, by, note) end
   if known_at ~= '' and known_at ~= at then return 'VERSION_MISMATCH ' .. version end
   return resume(record, id, old, version, at, by, new_at, following, skipped)

@@ -50,19 +50,26 @@ local function whole(text, least)
   return number
 end
 
--- The recurring half: what follows `at`, or nil where the schedule has ended; and how many it stands for besides itself.
+-- The recurring half: what follows `at`, or nil where the schedule has ended; how many it stands for besides itself; and
+-- what ended it: last, until or limit.
 -- `total` is how many are published, this one included.
 local function next_of(r, policy, total)
   local ending, limit = match(r.w or '', '^(%S+) (%S+)')
   local following, missed
+  local ended = 'last'
   if r.kind == 'c' then -- told by advance.lua; 0: there is none
     following, missed = whole(r.following, 0), whole(r.m or '0', 0)
-    if following == 0 then following = nil end
+    if following == 0 then
+      following = nil
+      if ending and ending ~= '-' then ended = 'until' end
+    end
   elseif policy and policy.delay then -- counted from when it is handled: told by done.lua, or at the latest now
     missed = 0
     local soonest = now_ms + whole(r.every, 1)
     following = math.min(soonest + (policy.group and policy.timeout or 0), MAX_MS)
-    if soonest > MAX_MS or ending and ending ~= '-' and soonest > tonumber(ending) then following = nil end
+    if soonest > MAX_MS or ending and ending ~= '-' and soonest > tonumber(ending) then
+      following, ended = nil, 'until'
+    end
     ending = nil
   else
     local at, every = tonumber(r.at), whole(r.every, 1)
@@ -71,9 +78,9 @@ local function next_of(r, policy, total)
     if ending and ending ~= '-' then missed = math.min(missed, math.floor((tonumber(ending) - at) / every)) end
     if following > MAX_MS then following = nil end
   end
-  if following and ending and ending ~= '-' and following > tonumber(ending) then following = nil end
-  if limit and limit ~= '-' and total >= tonumber(limit) then following = nil end
-  return following, missed
+  if following and ending and ending ~= '-' and following > tonumber(ending) then following, ended = nil, 'until' end
+  if limit and limit ~= '-' and total >= tonumber(limit) then following, ended = nil, 'limit' end
+  return following, missed, ended
 end
 
 -- Whether a calendar must be asked what becomes of `at`: where it is too late to be published, also since the calendar
@@ -126,7 +133,7 @@ end
 -- One occurrence of a recurring schedule: published or, where the one before it still runs, left out; and what follows.
 local function fire_recurring(turn, id, record, r, policy, busy, key, owner, n, event_id)
   local total, total_missed, total_skipped = read_totals(r.t)
-  local following, missed = next_of(r, policy, busy and total or total + 1)
+  local following, missed, ended = next_of(r, policy, busy and total or total + 1)
   local fields = {}
   if busy then
     n = r.n
@@ -153,7 +160,7 @@ local function fire_recurring(turn, id, record, r, policy, busy, key, owner, n, 
   if not following then
     turn.gone[#turn.gone + 1] = id
     call('DEL', record)
-    log('ended', id, r.version)
+    log('ended', id, r.version, ended .. ' ' .. int(total))
     return
   end
   local at = int(following)
@@ -231,7 +238,7 @@ local function fire_one(turn, id)
     if ending and tonumber(r.at) > ending then
       turn.gone[#turn.gone + 1] = id
       call('DEL', record)
-      log('ended', id, r.version)
+      log('ended', id, r.version, 'until ' .. read_totals(r.t))
       return
     end
   end

@@ -181,6 +181,9 @@ local function read_policy(text)
   return policy
 end
 
+-- Who paused a schedule, why and when, as the record keeps it.
+local function pause_note(by, note) return by .. '\0' .. note .. '\0' .. int(now_ms) end
+
 local function read_totals(text)
   local fired, missed, skipped = string.match(text or '', '^(%d+) (%d+) ?(%d*)$')
   return tonumber(fired or 0), tonumber(missed or 0), tonumber(skipped or 0) or 0

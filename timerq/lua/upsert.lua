@@ -73,6 +73,13 @@ local function same_definition(record, from, to)
   return next(left) == nil
 end
 
+-- Whether what a held one carries besides its definition can be read: of one that cannot, an upsert is the cure.
+local function is_sound(record)
+  local carried = call('HMGET', record, 't', 'u')
+  return (not carried[1] or string.find(carried[1], '^%d+ %d+ ?%d*$')) and
+    (not carried[2] or string.find(carried[2], '^%S+ %d+ ?w?$'))
+end
+
 local function keep(record, version, at, state)
   local flat = redis.call('HGETALL', record)
   for i = 1, #flat do
@@ -154,7 +161,7 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
       if due > MAX_MS then return 'INVALID delay' end
       due_text = int(due)
     end
-    if old and restart ~= '1' and reset ~= '1' and state ~= 'h' and same_definition(record, from, to) then
+    if old and restart ~= '1' and reset ~= '1' and (state ~= 'h' or is_sound(record)) and same_definition(record, from, to) then
       local want = state
       if paused == '1' then want = 'p' elseif paused == '0' and state == 'p' then want = 'a' end
       if want ~= state then

@@ -77,9 +77,9 @@ class Schedule:
     ``at_ms`` is the next occurrence's instant (epoch ms), ``n`` how many occurrences this ``version`` has had.
     ``fired_total``, ``missed_total`` (folded into a later event) and ``skipped_total`` (left out) count over all
     versions of a recurring schedule, ``fires`` are its last ten, oldest first. ``held`` says why a held one could not
-    be fired. ``by`` is who set it, ``paused_by`` and ``paused_note`` who paused it and why, ``label`` the set it
-    was declared in. ``running`` is the id of the event that is still being handled, ``failures`` how many failed in a
-    row.
+    be fired. ``by`` is who set it, ``paused_by``, ``paused_note`` and ``paused_ms`` who paused it, why and when,
+    ``label`` the set it was declared in. ``running`` is the id of the event that is still being handled,
+    ``running_until_ms`` when it is given up, ``failures`` how many failed in a row.
     """
 
     key: str
@@ -100,7 +100,9 @@ class Schedule:
     paused_by: str | None = None
     paused_note: str | None = None
     label: str | None = None
+    paused_ms: int | None = None
     running: str | None = None
+    running_until_ms: int | None = None
     failures: int = 0
 
     @property

@@ -28,13 +28,14 @@ class Plan(NamedTuple):
 
     ``at_ms`` is the one to publish, or where it is still to come the next one to arm; None: the schedule has ended.
     ``then_ms`` is the one after it, None where there is none. ``missed`` is how many later ones ``at_ms`` stands for
-    besides itself, ``skipped`` how many are left out for good.
+    besides itself, ``skipped`` how many are left out for good, and ``why``.
     """
 
     at_ms: int | None
     then_ms: int | None
     missed: int = 0
     skipped: int = 0
+    why: str = "too late"
 
 
 class Planner(Protocol):
@@ -157,7 +158,7 @@ def _catch_up(occurrences: Occurrences, at_ms: int, now_ms: int, most: int) -> P
             first_ms = occurrences.prev_ms(first_ms - 1)
         assert first_ms is not None
         at_ms = first_ms
-    return Plan(at_ms, occurrences.next_ms(at_ms), 0, skipped)
+    return Plan(at_ms, occurrences.next_ms(at_ms), 0, skipped, "over max_catch_up")
 
 
 _USUAL = Policy()
