@@ -473,7 +473,7 @@ def test_a_limit_counts_over_changes_until_it_is_reset(partition: Partition, lim
         partition.now += 20
         assert partition.fire().published == 1
     assert partition.record() == {}
-    assert ("ended", "") in partition.log()
+    assert ("ended", f"limit {limit + 2}") in partition.log()
     partition.upsert(every=20, limit=2)
     assert b"t" not in partition.record()
 
@@ -564,7 +564,7 @@ def test_a_calendar_without_a_next_ends(partition: Partition) -> None:
     fired = partition.fire()
     assert (fired.published, fired.handovers) == (1, [])
     assert partition.record() == {}
-    assert partition.log() == [("ended", "")]
+    assert partition.log() == [("ended", "last 1")]
     partition.check()
 
 

@@ -239,7 +239,7 @@ def test_a_recurring_schedule_that_was_late_and_ends_is_logged(partition: Partit
     assert partition.events()[0]["missed"] == "4"
     assert [(e.what, e.version, e.note, e.at_ms) for e in look(partition).entries] == [
         ("missed", version, "4", NOW + 5500),
-        ("ended", version, "", NOW + 6500),
+        ("ended", version, "limit 2", NOW + 6500),
     ]
 
 

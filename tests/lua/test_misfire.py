@@ -79,7 +79,7 @@ def test_skip_ends_a_schedule_of_which_nothing_is_left(partition: Partition, kin
     partition.upsert(**kind, misfire="skip", grace=500, until=NOW + 5500)
     assert fire_at(partition, 60_000) == 0
     assert partition.record() == {}
-    assert partition.log() == [("skipped", "5 too late"), ("ended", "")]
+    assert partition.log() == [("skipped", "5 too late"), ("ended", "until 0")]
     assert partition.client.hget(partition.key("meta"), "skipped") == b"5"
     partition.check()
 
@@ -96,7 +96,7 @@ def test_catch_up_publishes_each_one_the_last_of_them_in_order(
     assert told(partition) == [(at * 1000, 0) for at in range(first, 11)]
     assert [event["n"] for event in partition.events()] == [str(n + 1) for n in range(11 - first)]
     assert totals(partition) == (11 - first, 0, first - 1)
-    assert skipped(partition) == ([f"{first - 1} too late"] if first > 1 else [])
+    assert skipped(partition) == ([f"{first - 1} over max_catch_up"] if first > 1 else [])
     assert at_of(partition) == 11_000
     partition.check()
 

@@ -122,7 +122,7 @@ def test_what_is_skipped_takes_nothing_of_limit(partition: Partition, kind: dict
     assert fire_at(partition, 4000) == 1
     assert told(partition) == [(1000, 0), (4000, 0)]
     assert partition.record() == {}
-    assert partition.log()[-1] == ("ended", "")
+    assert partition.log()[-1] == ("ended", "limit 2")
     partition.check()
 
 
@@ -318,7 +318,7 @@ def test_a_fixed_delay_ends_by_its_limit(partition: Partition, group: dict[str, 
         partition.done(ids(partition)[0])
     assert fire_at(partition, 2000) == 1
     assert partition.record() == {}
-    assert partition.log() == [("ended", "")]
+    assert partition.log() == [("ended", "limit 2")]
     if group:
         assert partition.done(ids(partition)[1]).outcome == "NOT_PENDING"
     partition.check()
@@ -353,7 +353,7 @@ def test_a_fixed_delay_with_a_group_ends_where_the_handling_ends_it(
         assert at_of(partition) == 3000
     else:
         assert partition.record() == {}
-        assert partition.log()[-1] == ("ended", "")
+        assert partition.log()[-1] == ("ended", "until 1")
     partition.check()
 
 

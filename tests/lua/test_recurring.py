@@ -358,21 +358,33 @@ def test_an_upsert_of_an_earlier_apply_is_superseded(partition: Partition, annou
 def test_a_pause_says_by_whom_and_why_until_it_ends(partition: Partition) -> None:
     partition.upsert(every=1000)
     assert partition.edit("pause", by="ops", note="the database\nmoves").outcome == "PAUSED"
-    assert partition.record()[b"z"] == b"ops\0the database\nmoves"
-    assert (get(partition).paused_by, get(partition).paused_note) == ("ops", "the database\nmoves")
-    assert partition.edit("pause", by="another", note="x").outcome == "UNCHANGED"
+    assert partition.record()[b"z"] == b"ops\0the database\nmoves\0%d" % NOW
+    paused = get(partition)
+    assert (paused.paused_by, paused.paused_note, paused.paused_ms) == ("ops", "the database\nmoves", NOW)
+    assert partition.edit("pause").outcome == "UNCHANGED"
     assert get(partition).paused_by == "ops"
+    assert partition.edit("pause", by="ops", note="the database\nmoves again").outcome == "PAUSED"
+    assert partition.edit("pause", by="ops", note="the database\nmoves").outcome == "PAUSED"
     assert partition.upsert(every=500).state == "paused"
     assert get(partition).paused_note == "the database\nmoves"
     assert partition.edit("resume", by="dev").outcome == "RESUMED"
     assert b"z" not in partition.record()
     assert (get(partition).paused_by, get(partition).paused_note) == (None, None)
     entries = [(e["what"], e["note"], e["by"]) for e in partition.entries() if e["what"] != "replaced"]
-    assert entries == [("paused", "the database\nmoves", "ops"), ("resumed", "", "dev")]
+    assert entries == [
+        ("paused", "the database\nmoves", "ops"),
+        ("paused", "the database\nmoves again", "ops"),
+        ("paused", "the database\nmoves", "ops"),
+        ("resumed", "", "dev"),
+    ]
     partition.edit("pause")
-    assert b"z" not in partition.record()
+    assert (get(partition).paused_by, get(partition).paused_note, get(partition).paused_ms) == (
+        None,
+        None,
+        NOW,
+    )
     partition.upsert(every=500, paused=False)
-    assert get(partition).state == "armed"
+    assert (get(partition).state, get(partition).paused_ms) == ("armed", None)
     partition.check()
 
 

@@ -41,7 +41,7 @@ def test_a_fixed_delay_ends_with_the_year_9999(partition: Partition, group: dict
         (event,) = [event for event in partition.events() if event["key"] == "k"]
         assert partition.done(event["id"]).outcome == "DONE"
         assert partition.record() == {}
-    assert ("ended", "") in partition.log()
+    assert ("ended", "until 1") in partition.log()
     partition.check()
 
 

@@ -47,7 +47,9 @@ def test_replace_rewrites_the_whole_record_and_a_pause_survives(
     assert made.version > old
     stays = paused or (state == "paused" and paused is None)
     assert made.state == ("paused" if stays else "armed")
-    assert partition.record() == {
+    record = partition.record()
+    assert record.pop(b"z", None) == (b"\0\0%d" % NOW if stays and state == "paused" else None)
+    assert record == {
         b"s": f"{'p' if stays else 'a'} {made.version} {made.at_ms} - 0".encode(),
         b"d": b"o events m new",
         b"p": b"\xc0",
@@ -124,7 +126,8 @@ def test_the_same_recurring_definition_is_unchanged_and_keeps_its_phase(
     after = partition.record()
     assert after[b"s"][1:] == before[b"s"][1:]
     assert after[b"s"][:1].decode() == LETTER[expected]
-    assert ({*after} - {b"s"}) == ({*before} - {b"s"})
+    assert ({*after} - {b"s", b"z"}) == ({*before} - {b"s", b"z"})
+    assert (b"z" in after) == (b"z" in before and expected == "paused")
     partition.check()
 
 
@@ -141,9 +144,25 @@ def test_any_other_definition_is_a_replacement(partition: Partition, words: dict
     partition.check()
 
 
-def test_a_held_recurring_one_is_never_unchanged(partition: Partition) -> None:
-    bring(partition, "held", kind="every")
-    assert partition.upsert("k", Event("t", stream="wrong"), every=50).outcome == "REPLACED"
+def test_a_held_recurring_one_is_unchanged_too(partition: Partition) -> None:
+    """A service that starts again while its stream is broken must not lose the occurrence that waits."""
+    old = bring(partition, "held", kind="every")
+    made = partition.upsert("k", Event("t", stream="wrong"), every=50)
+    assert (made.outcome, made.version, made.state) == ("UNCHANGED", old, "held")
+    partition.check()
+
+
+@pytest.mark.parametrize(("field", "value"), [("t", "x"), ("u", "x"), ("zz", "1")])
+def test_an_upsert_is_the_cure_of_a_held_one_that_cannot_be_read(
+    partition: Partition, field: str, value: str
+) -> None:
+    partition.upsert(every=50)
+    partition.client.hset(partition.record_key(), field, value)
+    partition.now += 50
+    held = partition.fire().held
+    assert partition.upsert(every=50).outcome == ("REPLACED" if held else "UNCHANGED")
+    partition.now += 50
+    assert partition.fire().published == 1
     partition.check()
 
 

@@ -64,8 +64,10 @@ local function advance(record, id, word, version, n, at, new_at, following, miss
     redis.call('HSET', record, 't', int(total) .. ' ' .. int(total_missed) .. ' ' .. int(total_skipped + tonumber(skipped)))
   end
   if new_at == '0' then
+    local kept = redis.call('HMGET', record, 't', 'w')
     forget(id, due)
-    log('ended', id, version, 'until ' .. read_totals(redis.call('HGET', record, 't')))
+    local why = string.find(kept[2] or '', '^%d') and 'until ' or 'last '
+    log('ended', id, version, why .. read_totals(kept[1] or nil))
     return 'ADVANCED'
   end
   redis.call('HSET', record, 's', state_text('a', version, new_at, following, n))
