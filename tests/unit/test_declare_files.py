@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -349,3 +350,10 @@ def test_a_fault_is_a_bad_schedule_and_survives_a_pickle(write: Write) -> None:
     assert str(again) == str(error)
     assert (again.field, again.faults) == ("a.cron", error.faults)
     assert [fault.line for fault in again.faults] == [1, 2]
+
+
+def test_a_fifo_in_a_folder_is_a_fault_and_no_wait(write: Write, tmp_path: Path) -> None:
+    write("a.yaml", "{cron: '@daily'}")
+    os.mkfifo(tmp_path / "b.yaml")
+    with pytest.raises(InvalidDeclaration, match=r"b\.yaml: want a regular file"):
+        load(tmp_path)

@@ -57,6 +57,8 @@ _SUFFIXES = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 def _read_file(path: Path, naming: Naming) -> Contents:
     source = str(path)
     try:
+        if path.is_fifo():  # nobody may ever write into it
+            raise Unreadable(None, "", "want a regular file")
         text = read_text(path)
         document = (
             Document(source, read_toml(text))
