@@ -189,10 +189,15 @@ def test_a_reason_is_kept_in_part_and_may_be_any_text(partition: Partition) -> N
 
 
 @pytest.mark.parametrize("error", ["", "\ud800", "a\0b"])
-def test_an_odd_reason_is_a_failure_all_the_same(partition: Partition, error: str) -> None:
-    event_id = running(partition, pause_after=2)
-    assert partition.done(event_id, error).outcome == "DONE"
-    assert get(partition).failures == 1
+@pytest.mark.parametrize("pause_after", [1, 2])
+def test_an_odd_reason_is_a_failure_all_the_same(partition: Partition, error: str, pause_after: int) -> None:
+    event_id = running(partition, pause_after=pause_after)
+    assert partition.done(event_id, error).outcome == ("PAUSED" if pause_after == 1 else "DONE")
+    stored = get(partition)
+    assert stored.failures == 1
+    if pause_after == 1:
+        said = {"": "failed", "\ud800": "?", "a\0b": "a\ufffdb"}[error]
+        assert (stored.paused_by, stored.paused_note) == ("timerq", f"1 failures in a row: {said}")
 
 
 @pytest.mark.parametrize(

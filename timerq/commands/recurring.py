@@ -71,13 +71,17 @@ def done(scope: Scope, event_id: str, error: str | None) -> Steps[Change]:
             own_args={
                 "tenant": scope.tenant_bytes,
                 "event": event,
-                "error": b""
-                if error is None
-                else (str(error)[:_MAX_ERROR] or "failed").encode("utf-8", "replace"),
+                "error": b"" if error is None else _error_bytes(error),
             },
         )
     ]
     return change  # type: ignore[no-any-return]
+
+
+def _error_bytes(error: object) -> bytes:
+    """Why handling failed, as it is kept: any text will do, though a record has no room for NUL."""
+    text = str(error)[:_MAX_ERROR].replace("\0", "\ufffd") or "failed"
+    return text.encode("utf-8", "replace")
 
 
 def _recurring(schedule: Schedule) -> Occurrences:
