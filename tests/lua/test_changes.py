@@ -42,6 +42,16 @@ def test_a_cancel_leaves_nothing_of_a_schedule(partition: Partition, state: str)
     assert partition.fire().published == 0
 
 
+def test_a_cancel_says_by_whom(partition: Partition) -> None:
+    for key, by in (("a", "ops"), ("b", None)):
+        partition.upsert(key, delay=5)
+        assert partition.cancel(key, by=by).outcome == "CANCELLED"
+    entries = [(entry["what"], entry["note"], entry["by"]) for entry in partition.entries()]
+    assert entries == [("cancelled", "", "ops"), ("cancelled", "", "")]
+    with pytest.raises(ValueError, match="by"):
+        partition.cancel("a", by="")
+
+
 def test_a_cancel_of_nothing_leaves_a_floor_by_which_what_is_on_the_stream_is_known(
     partition: Partition,
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.support.partition import NOW, Partition
 from timerq.commands import read
 from timerq.commands.dispatch import Advance
+from timerq.timing import MAX_INSTANT_MS
 
 
 def told(partition: Partition) -> list[tuple[int, int]]:
@@ -58,6 +59,7 @@ def test_while_the_last_one_runs_skip_leaves_out_counts_logs_and_reports(
     record = partition.record()
     assert record[b"u"] == f"{first} {NOW + 1000 + 3_600_000}".encode()
     assert partition.client.get(partition.key(f"run:{first}")) == b"acme\0k\0"
+    assert (get(partition).running, get(partition).running_until_ms) == (first, NOW + 1000 + 3_600_000)
 
     assert fire_at(partition, 2000) == 0
     assert at_of(partition) == 3000
@@ -80,6 +82,7 @@ def test_while_the_last_one_runs_skip_leaves_out_counts_logs_and_reports(
 
     assert partition.done(first).outcome == "DONE"
     assert b"u" not in partition.record()
+    assert (get(partition).running, get(partition).running_until_ms) == (None, None)
     assert fire_at(partition, 6000) == 1
     assert told(partition) == [(1000, 0), (6000, 0)]
     assert partition.events()[-1]["n"] == "2"
@@ -182,6 +185,31 @@ def test_a_trigger_neither_waits_for_what_runs_nor_is_waited_for(partition: Part
     assert partition.done(first).outcome == "DONE"
     partition.edit("trigger")
     assert fire_at(partition, 2000) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        ({"every": 1000, "limit": 1}, "limit 1"),
+        ({"every": 1000, "until": NOW + 1500}, "until 1"),
+        ({"cron": "* * * * * *", "limit": 1}, "limit 1"),
+        ({"cron": "* * * * * *", "until": NOW + 1500}, "until 1"),
+        ({"cron": "* * * * * *", "until": NOW + 1500, "limit": 1}, "limit 1"),
+        ({"every": 1000, "fixed_delay": True, "until": NOW + 1500}, "until 1"),
+        ({"every": 1000, "start": MAX_INSTANT_MS - 500}, "last 1"),
+        ({"cron": "59 59 23 31 12 *", "start": MAX_INSTANT_MS - 1000}, "last 1"),
+    ],
+    ids=str,
+)
+def test_the_log_says_what_ended_it_and_after_how_many(
+    partition: Partition, words: dict[str, Any], note: str
+) -> None:
+    partition.upsert(**words)
+    partition.now += at_of(partition)
+    assert partition.drain()[0] == 1
+    assert partition.record() == {}
+    assert partition.log() == [("ended", note)]
+    partition.check()
 
 
 # ------------------------------------------------------------------------------------------------ overlap: queue
@@ -406,6 +434,10 @@ def test_so_many_failures_in_a_row_pause_it(partition: Partition, more: dict[str
         ("failed", "a", ""), ("failed", "b", ""), ("failed", "c: no\nsuch \"host\"", ""),
         ("paused", "2 failures in a row: c: no\nsuch \"host\"", "timerq"),
     ]  # fmt: skip
+    ((_, fields),) = partition.client.xrange(partition.key("s:errors"))
+    assert (fields[b"type"], fields[b"id"]) == (b"schedule.paused", f"0-{version}-p{NOW + 4000}".encode())
+    assert (fields[b"key"], fields[b"at"]) == (b"k", b"%d" % (NOW + 5000))
+    assert json.loads(fields[b"payload"]) == {"reason": '2 failures in a row: c: no?such "host"'}
     assert fire_at(partition, 10_000) == 0
     partition.check()
 

@@ -126,8 +126,14 @@ class Partition:
         options = options_of(wanted, Timing("cron"), None, following, None)
         return self.do(upsert._assemble(self.scope, wanted, f"@{at}", options, definition, Upserted))
 
-    def cancel(self, key: str = "k", owner: str | None = None, if_version: int | None = None) -> Any:
-        return self.do(cancel.item(self.scope, key, owner, if_version))
+    def cancel(
+        self,
+        key: str = "k",
+        owner: str | None = None,
+        if_version: int | None = None,
+        by: str | None = None,
+    ) -> Any:
+        return self.do(cancel.item(self.scope, key, owner, if_version, by))
 
     def edit(
         self, verb: Any, key: str = "k", owner: str | None = None, if_version: int | None = None, **more: Any
