@@ -20,8 +20,14 @@ from timerq.timing import Planner
 
 logger = logging.getLogger("timerq.dispatcher")
 
+Handed = list[tuple[Handover, int]]
+"""Calendars to ask, and as of when (epoch ms)."""
+
 _IDLE_TURN_US = 10_000
 _HELD_SAID_EVERY_US = 30_000_000
+_ASK_US = 50_000
+"""How long calendars are asked before what is due meanwhile is fired: the first answer of a calendar of a hundred
+expressions may take a second."""
 
 
 def monotonic_us() -> int:
@@ -62,7 +68,7 @@ class PartitionLoop(threading.Thread):
         self._planned_us: int | None = None
         self._asked = (self._batch, 0)
         self._command = fire(namespace, partition, batch=self._batch)
-        self._handed: list[tuple[Handover, int]] = []  # calendars to ask, and as of when
+        self._handed: Handed = []  # calendars to ask
         self._said: list[Advance] = []  # what they said, to tell the scripts
         self.fired_total = 0
 
@@ -174,7 +180,7 @@ class PartitionLoop(threading.Thread):
         def meanwhile() -> None:
             nonlocal asked
             asked = True
-            self._said = [ask(self._planner, handover, now_ms) for handover, now_ms in handed]
+            self._said, self._handed = self._ask(handed)
 
         question.meanwhile = None  # it is used again and again, and a fault may have left it there
         commands[0].meanwhile = meanwhile if handed else None
@@ -183,19 +189,35 @@ class PartitionLoop(threading.Thread):
             meanwhile()
         self._tell_broken(said, answers)
         now_ms = fired.now_us // 1000
-        self._handed = [(handover, now_ms) for handover in fired.handovers]
+        if self._handed:  # one that was claimed anew meanwhile is asked about once
+            anew = {handover.id for handover in fired.handovers}
+            self._handed = [given for given in self._handed if given[0].id not in anew]
+        self._handed += [(handover, now_ms) for handover in fired.handovers]
         return fired  # type: ignore[no-any-return]
 
     def _settle_calendars(self) -> None:
         """Asks and tells what is still open, before the loop sleeps."""
         if not (self._handed or self._said):
             return
-        said = [*self._said, *(ask(self._planner, handover, now_ms) for handover, now_ms in self._handed)]
-        self._said, self._handed = [], []
+        answers, self._handed = self._ask(self._handed)
+        said = [*self._said, *answers]
+        self._said = []
         self._tell_broken(said, self._link.send(self._advances(said)))
-        if any(step.handover.word == "claimed" for step in said):
+        if self._handed or any(step.handover.word == "claimed" for step in said):
             with self._changed:
-                self._look_now = True  # what was asked about may be due
+                self._look_now = (
+                    True  # what was asked about may be due, and what is due must not wait for the others
+                )
+
+    def _ask(self, handed: Handed) -> tuple[list[Advance], Handed]:
+        """What calendars say, and those that are still to be asked when the time is up."""
+        said: list[Advance] = []
+        until_us = monotonic_us() + _ASK_US
+        for handover, now_ms in handed:
+            if said and monotonic_us() > until_us:
+                break
+            said.append(ask(self._planner, handover, now_ms))
+        return said, handed[len(said) :]
 
     def _advances(self, said: Sequence[Advance]) -> list[Command[list[str]]]:
         return [
