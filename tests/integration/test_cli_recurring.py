@@ -132,7 +132,7 @@ def test_preview_takes_every_word_of_a_rule(run: Run) -> None:
 
 def test_a_word_list_without_quotes_is_told_from_an_expression(run: Run) -> None:
     refused(run("preview", "0", "9", "a.txt", "b.txt", "*", "1"), "in quotes")
-    refused(run("preview"), "want exactly one of")
+    refused(run("preview"), "want exactly one of --every, EXPRESSION")
     refused(run("preview", "@daily", "-n", "0"), "n: got 0")
 
 
@@ -361,8 +361,8 @@ def test_what_a_dry_run_says_is_what_happens(
         ((), ("--cron", "@daily", "--until", "2000"), "until"),
         ((), ("--every", "1h", "--start", "253402300799999", "--until", "2000"), "until"),
         ((), ("--cron", "0 * * * *", "--jitter", "1h"), "jitter"),
-        ((), ("--delay", "1h", "--max-wait", "2h"), "max_wait"),
-        ((), ("--delay", "1h", "--idempotency-key", "x"), "idempotency_key"),
+        ((), ("--delay", "1h", "--max-wait", "2h"), "max-wait"),
+        ((), ("--delay", "1h", "--idempotency-key", "x"), "idempotency-key"),
         ((), ("--every", "1h", "--mode", "earliest"), "mode"),
         (PARIS, ("--delay", "1h", "--mode", "earliest"), "mode"),
     ],
@@ -374,7 +374,7 @@ def test_a_dry_run_refuses_what_cannot_be(
         upsert(run, "k", *first)
     words = ("upsert", "k", "--type", "t", *then)
     refused(run(*words, "--dry-run"), f"{field}: got ")
-    if field not in ("max_wait", "idempotency_key"):
+    if field not in ("max-wait", "idempotency-key"):
         refused(run(*words), f"{field}: got ")
 
 
@@ -574,8 +574,8 @@ def test_done_lets_the_next_one_go_on_and_counts_failures(run: Run, queue: Timer
     result = run("done", event["id"])
     assert result.exit_code == 3
     assert "nobody waits for this event" in result.stderr
-    refused(run("done", "9999-1-1"), "event_id: got")
-    refused(run("done", ""), "event_id: got")
+    refused(run("done", "9999-1-1"), "EVENT_ID: got")
+    refused(run("done", ""), "EVENT_ID: got")
 
     upsert(run, "p", "--every", "1h", "--initial-delay", "0s", "--pause-after", "1")
     assert fire_due(queue) == 1
@@ -642,7 +642,7 @@ def test_b29_what_never_comes_is_refused_at_once(run: Run, redis_client: redis.R
     began = time.monotonic()
     refused(run("upsert", "k", "--type", "t", "--cron", text), f"cron: got '{text}'")
     refused(run("upsert", "k", "--type", "t", "--cron", text, "--dry-run"), f"cron: got '{text}'")
-    refused(run("preview", text), f"cron: got '{text}'")
+    refused(run("preview", text), f"EXPRESSION: got '{text}'")
     assert time.monotonic() - began < 3
     assert not redis_client.keys("*:sch:*")
 
@@ -673,18 +673,21 @@ def test_what_is_new_is_refused_as_the_rest_is(run: Run, redis_client: redis.Red
     for words, said in (
         (("--cron", "R R * * *"), "cron: got 'R R * * *'"),
         (("--cron", "60 * * * *"), "position"),
-        (("--cron", "@daily", "--delay", "1h"), "want exactly one of"),
+        (
+            ("--cron", "@daily", "--delay", "1h"),
+            "want exactly one of --at, --delay, --every, --cron; there are --delay and --cron",
+        ),
         (("--delay", "1h", "--timezone", "UTC"), "timezone"),
         (("--cron", "@daily", "--dst-gap", "jump"), "--dst-gap"),
         (("--cron", "@daily", "--exclude", "2026-13-01"), "exclude: got"),
         (("--cron", "@daily", "--exclude", "* * * * *"), "nothing would ever fire"),
-        (("--cron", "@daily", "--fixed-delay"), "fixed_delay"),
-        (("--cron", "@daily", "--grace", "1s"), "grace"),
+        (("--cron", "@daily", "--fixed-delay"), "want --fixed-delay only together with --every"),
+        (("--cron", "@daily", "--grace", "1s"), "only together with --misfire skip"),
         (("--cron", "@daily", "--jitter", "90"), "no unit"),
-        (("--cron", "@daily", "--ack-group", "g"), "ack_group"),
-        (("--cron", "@daily", "--overlap", "skip", "--ack-group", "a b"), "ack_group"),
+        (("--cron", "@daily", "--ack-group", "g"), "with --overlap, --fixed-delay or --pause-after"),
+        (("--cron", "@daily", "--overlap", "skip", "--ack-group", "a b"), "--ack-group: got"),
         (("--every", "1h", "--anchor", "noon"), "anchor"),
-        (("--every", "1h", "--max-catch-up", "0", "--misfire", "catch_up"), "max_catch_up"),
+        (("--every", "1h", "--max-catch-up", "0", "--misfire", "catch_up"), "--max-catch-up: got 0"),
         (("--every", "1h", "--pause-after", "x"), "--pause-after"),
         (("--cron", "@daily", "--by", ""), "by: got"),
     ):

@@ -357,3 +357,30 @@ def test_a_fifo_in_a_folder_is_a_fault_and_no_wait(write: Write, tmp_path: Path)
     os.mkfifo(tmp_path / "b.yaml")
     with pytest.raises(InvalidDeclaration, match=r"b\.yaml: want a regular file"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (
+            "a:\n  cron:\n    - 61 * * * *\n    - 5 99 * * *\n  timezone: Europe/P\n  grace: 5x\n  misfire: s\n  x: 1",
+            ["3: a.cron[0]", "4: a.cron[1]", "5: a.timezone", "6: a.grace", "7: a.misfire", "8: a.x"],
+        ),
+        ("a:\n  timezone: X\n  limit: 0", ["1: a", "2: a.timezone", "3: a.limit"]),
+        ("a:\n  cron: '@daily'\n  every: 5x\n  jitter: 5x", ["3: a.every", "3: a.every", "4: a.jitter"]),
+        (
+            "a:\n  every: 5s\n  event:\n    type: 5\n    stream: a b\n  overlap: x\n  ack_group: a b",
+            ["4: a.event.type", "5: a.event.stream", "6: a.overlap", "7: a.ack_group"],
+        ),
+    ],
+)
+def test_all_faults_of_an_entry_are_told_at_once(write: Write, text: str, wanted: list[str]) -> None:
+    said = faults(write("j.yaml", text))
+    assert [": ".join(line.removeprefix("j.yaml:").split(": ")[:2]) for line in said] == wanted
+
+
+def test_schedules_that_are_misspelt_are_not_a_schedule(write: Write) -> None:
+    for text in (f"schedule:\n  a: {CRON}", f"Schedules:\n- {CRON}", f"set: x\nshedules: {{a: {CRON}}}"):
+        (said,) = faults(write("j.yaml", text))
+        assert said.endswith(": unknown word; did you mean schedules?")
+    assert one(write("j.yaml", f"schedule: {CRON}")).key == "schedule"  # one that is called so

@@ -16,7 +16,15 @@ import redis
 from timerq.client import TimerQueue
 from timerq.commands.command import Scope
 from timerq.commands.namespace import find_namespace
-from timerq.errors import ContractBroken, DurabilityUnavailable, QueueUnavailable, TimerqError
+from timerq.commands.phrasing import for_options
+from timerq.errors import (
+    ContractBroken,
+    DurabilityUnavailable,
+    InvalidDeclaration,
+    InvalidSchedule,
+    QueueUnavailable,
+    TimerqError,
+)
 from timerq.settings import Settings
 from timerq.topology import redact
 
@@ -132,7 +140,12 @@ def _hint(error: QueueUnavailable, target: Target) -> str | None:
         return f"The Redis at {url} wants a password: give it in the URL, as in redis://:PASSWORD@host:6379/0"
     if "NOPERM" in message:
         return f"The user of this URL may not do that on the Redis at {url}: see its ACL rules."
-    if isinstance(error.__cause__, redis.ResponseError):
+    if "WRONGTYPE" in message:
+        return (
+            f"The Redis at {url} runs, but under one of the names of this namespace it holds something of another "
+            "type, which is not timerq's: choose another --stream or --namespace, or move it out of the way."
+        )
+    if isinstance(error.__cause__, redis.ResponseError) or message.startswith("Redis refused"):
         return f"The Redis at {url} runs, and this is its answer."
     return f"Is Redis running at {url}? Name another with --redis or TIMERQ_REDIS_URL, or start one with: timerq dev"
 
@@ -190,12 +203,40 @@ def where_options(hidden: bool = False) -> list[click.Option]:
     ]
 
 
+_MEANT = {"expressions": "cron"}  # of arguments that are called otherwise in Python
+
+
 class QueueCommand(click.Command):
     """A command that works on the queue: the options that say where it is may stand behind its name too."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(where_options(hidden=True))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; a refusal speaks of its options, and shows what was given to them."""
+        try:
+            return super().invoke(ctx)
+        except InvalidDeclaration:
+            raise  # it speaks of the words of a file
+        except InvalidSchedule as error:
+            names, given = self._words(ctx)
+            raise BadInput(for_options(error, names, given)) from error
+
+    def _words(self, ctx: click.Context) -> tuple[dict[str, str], dict[str, Any]]:
+        """What the words of Python are called here, a flag with what turns it off, and what was given for them."""
+        names: dict[str, str] = {}
+        given: dict[str, Any] = {}
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, click.Option):
+                long = max(parameter.opts, key=len)
+                name = long.lstrip("-").replace("-", "_")
+                names[name] = "/".join([long, *parameter.secondary_opts])
+            else:
+                name = _MEANT.get(str(parameter.name), str(parameter.name))
+                names[name] = parameter.human_readable_name.strip("[].")
+            given[name] = ctx.params.get(str(parameter.name))
+        return names, given
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Options that name a section stand in it, the others behind."""

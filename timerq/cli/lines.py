@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from timerq.cli.values import parse_json
 from timerq.client import Handle, TimerQueue
+from timerq.commands.phrasing import for_file
 from timerq.errors import InvalidSchedule, TimerqError
 
 LONGEST_LINE = 1_048_576
@@ -132,7 +133,10 @@ def upsert_pieces(
             if isinstance(answer, Handle):
                 yield Result(line.number, answer, value=line.value)
             elif isinstance(answer, InvalidSchedule):
-                yield Result(line.number, wrong=str(answer))
+                told = for_file(answer, line.value)
+                yield Result(
+                    line.number, wrong=told if answer.field == "timing" else f"{answer.field}: {told}"
+                )
             else:
                 yield Result(line.number, fault=answer)
         read(piece.size)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal, NamedTuple, Self
 
+from timerq.commands.phrasing import unknown_word
 from timerq.errors import InvalidSchedule
 from timerq.model import (
     DstGap,
@@ -102,7 +103,7 @@ class Upsert(NamedTuple):
         unknown = [name for name in thing if name not in _UPSERT_WORDS]
         if unknown:
             raise InvalidSchedule(
-                str(unknown[0]), thing[unknown[0]], f"want only {', '.join(sorted(_UPSERT_WORDS))}"
+                str(unknown[0]), thing[unknown[0]], unknown_word(unknown[0], sorted(_UPSERT_WORDS))
             )
         for name in ("key", "event"):
             if name not in thing:
@@ -112,7 +113,7 @@ class Upsert(NamedTuple):
             unknown = [name for name in event if name not in _EVENT_WORDS]
             if unknown:
                 raise InvalidSchedule(
-                    f"event.{unknown[0]}", event[unknown[0]], f"want only {', '.join(sorted(_EVENT_WORDS))}"
+                    f"event.{unknown[0]}", event[unknown[0]], unknown_word(unknown[0], sorted(_EVENT_WORDS))
                 )
             if "type" not in event:
                 raise InvalidSchedule("event.type", None, "want the event's type")

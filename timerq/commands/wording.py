@@ -93,7 +93,8 @@ def _encoded(words: dict[str, Any]) -> bytes:
 
 
 def _policy_words(policy: Policy) -> dict[str, Any]:
-    tracked = policy.overlap != "allow" or policy.fixed_delay or policy.pause_after is not None
+    waits = policy.fixed_delay and policy.ack_group is not None
+    tracked = policy.overlap != "allow" or waits or policy.pause_after is not None
     return {
         "misfire": policy.misfire,
         "grace": _duration(policy.grace_ms) if policy.misfire == "skip" else None,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from timerq import codec
 from timerq.commands.arming import Upsert, timing_of
+from timerq.commands.phrasing import for_file, unknown_word
 from timerq.declare.declared import Declared
 from timerq.declare.documents import Document, Path, written
 from timerq.errors import Fault, InvalidSchedule
@@ -65,6 +65,11 @@ def read_entries(document: Document, stem: str, naming: Naming) -> Contents:
             for key in document.value
             if key not in ("schedules", "set")
         ]
+    if not base and isinstance(top, dict):
+        for key in top:
+            if _is_misspelt_top(key, top[key]):
+                faults.append(document.fault((key,), _unknown(key, ("schedules",))))
+                return contents
     if isinstance(top, dict):
         names = [key for key in top if base or not _is_label(document, key)]
         if _are_names(top, names):
@@ -93,6 +98,14 @@ def _top(document: Document) -> tuple[Path, Any]:
         if is_alone or not _is_entry(inner):
             return ("schedules",), inner
     return (), value
+
+
+def _is_misspelt_top(key: object, value: object) -> bool:
+    """Whether a top key was meant to be ``schedules``: almost called so, and with entries in it."""
+    if not isinstance(key, str) or unknown_word(key.lower(), ("schedules",)).startswith("want"):
+        return False
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return not _is_entry(value) and any(map(_is_entry, inside))
 
 
 def _is_label(document: Document, key: object) -> bool:
@@ -138,15 +151,22 @@ def _read_entry(document: Document, path: Path, name: str | None, naming: Naming
     except InvalidSchedule as error:
         contents.faults.append(document.fault(path, _told(error), _key(written(path), "name")))
         return
-    contents.faults.extend(_misspelt(document, path, given, words))
-    if sum(words.get(word) is not None for word in _HOW_OFTEN) != 1:
-        return
-    known = {word: inner for word, inner in words.items() if word in ENTRY_WORDS}
+    faults = list(_misspelt(document, path, given, words))
+    known = {word: inner for word, inner in words.items() if word in ENTRY_WORDS and _is_told(word, inner)}
+    is_whole = sum(word in known for word in _HOW_OFTEN) == 1
     try:
-        upsert = make_upsert(given, known)
-        contents.schedules.append(Declared(upsert, document.source, document.line(path)))
+        if is_whole:
+            upsert = make_upsert(given, known)
+            contents.schedules.append(Declared(upsert, document.source, document.line(path)))
+            contents.faults.extend(faults)
+            return
+        errors: list[InvalidSchedule] = []
     except InvalidSchedule as error:
-        contents.faults.append(_fault_of(document, path, given, known, error))
+        errors = [error]
+    faults += [
+        _fault_of(document, path, given, known, error) for error in (*errors, *_each_wrong(given, known))
+    ]
+    contents.faults.extend(sorted(dict.fromkeys(faults), key=lambda fault: fault.line or 0))
 
 
 def _misspelt(document: Document, path: Path, name: str, words: Mapping[Any, Any]) -> Iterator[Fault]:
@@ -174,6 +194,41 @@ def _misspelt(document: Document, path: Path, name: str, words: Mapping[Any, Any
     elif event is not None:
         text = f"want a mapping with {', '.join(EVENT_WORDS)}"
         yield document.fault((*path, "event"), text, f"{name}.event")
+
+
+def _is_told(word: str, value: object) -> bool:
+    return value is not None or word == "payload"
+
+
+_WITH: dict[str, dict[str, Any]] = {
+    "grace": {"misfire": "skip"},
+    "max_catch_up": {"misfire": "catch_up"},
+    "ack_group": {"overlap": "skip"},
+    "running_timeout": {"overlap": "skip"},
+}  # the words that some need beside them
+_ANY_CRON, _ANY_EVERY = {"cron": "* * * * * *"}, {"every": "99999d"}
+
+
+def _each_wrong(name: str, words: Mapping[str, Any]) -> Iterator[InvalidSchedule]:
+    """What is wrong with each of an entry's words, read for itself beside others that are right."""
+    kinds = [kind for word, kind in (("cron", _ANY_CRON), ("every", _ANY_EVERY)) if word in words]
+    for word, value in words.items():
+        if word in ("cron", "exclude") and isinstance(value, list):
+            readings: list[dict[str, Any]] = [{word: [one]} for one in value]
+        elif word == "event" and isinstance(value, dict):
+            readings = [{word: {inner: one}} for inner, one in value.items()]
+        else:
+            readings = [{word: value}]
+        for reading in readings:
+            errors = []
+            for kind in kinds or (_ANY_CRON, _ANY_EVERY):
+                alone = reading if word in _HOW_OFTEN else {**kind, **_WITH.get(word, {}), **reading}
+                try:
+                    make_upsert(name, alone)
+                except InvalidSchedule as error:
+                    errors.append(error)
+            if len(errors) == len(kinds or (1, 2)):
+                yield min(errors, key=lambda error: "only together" in error.want)
 
 
 def make_upsert(name: str, words: Mapping[str, Any]) -> Upsert:
@@ -217,7 +272,7 @@ def _fault_of(
         inside = (field, value.index(error.got))
     if field == "timing" or (field not in words and len(inside) == 1):
         inside = ()
-    return document.fault((*path, *inside), _told(error), _key(name, written(inside) or field))
+    return document.fault((*path, *inside), for_file(error, words), _key(name, written(inside) or field))
 
 
 def _key(name: str, word: str) -> str:
@@ -229,6 +284,4 @@ def _told(error: InvalidSchedule) -> str:
 
 
 def _unknown(word: object, known: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(str(word), known, 1)
-    hint = f"did you mean {close[0]}?" if close else f"want only {', '.join(known)}"
-    return f"unknown word; {hint}"
+    return f"unknown word; {unknown_word(word, known)}"

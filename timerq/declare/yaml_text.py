@@ -73,7 +73,8 @@ def read_yaml(text: str) -> tuple[Any, dict[Path, int]]:
         line = min(mark.line, text.rstrip("\n").count("\n")) + 1 if mark else None
         if "nesting" in str(error.problem):  # libyaml's own bound
             raise Unreadable(line, "", "nested too deeply") from None
-        raise Unreadable(line, "", f"not YAML: {error.problem or error.context}") from None
+        slip = "" if line is None else _slip(text.splitlines()[line - 1])
+        raise Unreadable(line, "", f"not YAML: {error.problem or error.context}{slip}") from None
     except yaml.reader.ReaderError as error:
         by_bytes = _LOADER is FastLoader and yaml.__with_libyaml__
         before = text.encode()[: error.position] if by_bytes else text[: error.position].encode()
@@ -88,6 +89,19 @@ def read_yaml(text: str) -> tuple[Any, dict[Path, int]]:
     reading = _Reading()
     return reading.value(root, (), root.start_mark.line + 1), reading.lines
 
+
+def _slip(line: str) -> str:
+    """What most often is wrong on a line that is no YAML."""
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return "; indent with blanks, not with tabs"
+    match = _UNQUOTED.match(line)
+    if match is None:
+        return ""
+    return f'; want it in quotes: "{match[1].strip()[:60]}"'
+
+
+_UNQUOTED = re.compile(r"""[^"'#]*?(?:[:,\[{-]\s+|\[)([@*`%][^"'\]},#]*)""")
+"""A value that begins with a sign which means something else to YAML: ``cron: @daily``, ``- * * * * *``."""
 
 _Pairs: TypeAlias = "dict[Any, tuple[int, yaml.Node]]"
 

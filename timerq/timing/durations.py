@@ -51,10 +51,12 @@ _ISO_WEEKS = re.compile(f"P{_NUMBER}W")
 _ISO = re.compile(f"P(?:{_NUMBER}D)?(?:T(?=[0-9])(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?")
 _BARE = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?")
 
-_WANT_DURATION = (
+WANT_DURATION = (
     'want milliseconds as an int, a timedelta, a text like "1h30m" or "PT1H30M" (units w d h m s ms, in that order), '
     'or a mapping like {"minutes": 5, "seconds": 30}'
 )
+"""What a duration may be, in a refusal."""
+
 _WANT_LENGTH = "want a duration of at most 999,999,999 days"
 _WANT_NOT_NEGATIVE = "want a duration of 0 or more"
 
@@ -110,7 +112,7 @@ def exact_ms(value: object) -> Fraction:
         return _exact_mapping_ms(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return Fraction(int(value))
-    raise Unreadable(_WANT_DURATION)
+    raise Unreadable(WANT_DURATION)
 
 
 @lru_cache(maxsize=1024)
@@ -124,7 +126,7 @@ def _refuse_length() -> Any:
 
 def _exact_text_ms(text: str) -> Fraction:
     if not text:
-        raise Unreadable(_WANT_DURATION)
+        raise Unreadable(WANT_DURATION)
     if match := _PARTS.fullmatch(text):
         numbers = dict(zip(_MS, match.groups(), strict=True))
     elif match := _ISO_WEEKS.fullmatch(text):
@@ -137,7 +139,7 @@ def _exact_text_ms(text: str) -> Fraction:
     elif _BARE.fullmatch(text):
         raise Unreadable(f'want a unit, as in "{text.lstrip("+-").rstrip(".")}s", or milliseconds as an int')
     else:
-        raise Unreadable(_WANT_NOT_NEGATIVE if text[0] == "-" else _WANT_DURATION)
+        raise Unreadable(_WANT_NOT_NEGATIVE if text[0] == "-" else WANT_DURATION)
     total = Fraction(0)
     for unit, number in numbers.items():
         if number is not None:
@@ -148,7 +150,7 @@ def _exact_text_ms(text: str) -> Fraction:
 
 def _exact_mapping_ms(parts: Mapping[Any, Any]) -> Fraction:
     if not parts:
-        raise Unreadable(_WANT_DURATION)
+        raise Unreadable(WANT_DURATION)
     if "ms" in parts and "milliseconds" in parts:
         raise Unreadable("want either ms or milliseconds, not both")
     total = Fraction(0)

@@ -27,10 +27,15 @@ _INSTANT = re.compile(
     r"(Z|([+-])([0-9]{2}):([0-9]{2}))?"
 )
 
-_WANT_INSTANT = (
+WANT_INSTANT = (
     'want an aware datetime, epoch milliseconds as an int, or a text like "2030-01-31T09:00:00Z" or '
     '"2030-01-31T09:00:00+01:00"'
 )
+"""What an instant may be, in a refusal."""
+
+WANT_AWARE = "want an aware datetime: give it a zone, as in datetime(…, tzinfo=timezone.utc)"
+"""What a datetime without an offset is refused with."""
+
 _WANT_RANGE = "want an instant from 1970-01-01T00:00:00Z to 9999-12-31T23:59:59.999Z"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -70,7 +75,7 @@ def _epoch_micros(value: object) -> int:
         return _text_micros(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value) * 1000
-    raise Unreadable(_WANT_INSTANT)
+    raise Unreadable(WANT_INSTANT)
 
 
 def _datetime_micros(moment: datetime) -> int:
@@ -80,7 +85,7 @@ def _datetime_micros(moment: datetime) -> int:
     except Exception as error:  # a tzinfo is the caller's code
         raise Unreadable(f"want a tzinfo that tells its offset (it raised {type(error).__name__})") from None
     if not isinstance(since, timedelta):
-        raise Unreadable("want an aware datetime: give it a zone, as in datetime(…, tzinfo=timezone.utc)")
+        raise Unreadable(WANT_AWARE)
     return timedelta_micros(since)
 
 
@@ -88,7 +93,7 @@ def _text_micros(text: str) -> int:
     """Epoch microseconds of an RFC 3339 text; digits after the sixth count as one more microsecond."""
     match = _INSTANT.fullmatch(text) if len(text) <= MAX_CHARS else None
     if match is None:
-        raise Unreadable(_WANT_INSTANT)
+        raise Unreadable(WANT_INSTANT)
     year, month, day, hour, minute = map(int, match.groups()[:5])
     second, fraction = int(match[6] or 0), match[7] or ""
     if match[8] is None:

@@ -10,6 +10,7 @@ from timerq.errors import InvalidSchedule
 from timerq.model import Policy, Rule, Timing
 from timerq.timing import definition as definitions
 from timerq.timing.occurrences import Occurrences
+from timerq.timing.texts import exact
 
 
 def interval_after(at_ms: int, every_ms: int, now_ms: int) -> tuple[int, int]:
@@ -97,7 +98,7 @@ def occurrences_from(timing: Timing, id: bytes, now_ms: int) -> Occurrences:
             raise InvalidSchedule(
                 "jitter",
                 timing.rule.jitter_ms,
-                f"want a jitter shorter than the shortest period ({shortest_ms} ms)",
+                f"want a jitter shorter than the shortest period, {exact(shortest_ms)}",
             )
     return occurrences
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Set
-from datetime import date
+from datetime import date, tzinfo
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, get_args
 
@@ -51,7 +52,7 @@ def resolve_rule(words: Words, every_ms: int | None, start_ms: int | None) -> Ru
         raise InvalidSchedule("anchor", words.anchor, "want anchor= only together with every=")
     rule = Rule(
         cron=_expressions(words.cron),
-        timezone="UTC" if words.timezone is None else words.timezone,
+        timezone=_zone_name(words.timezone),
         dst_gap=_one_of("dst_gap", words.dst_gap, get_args(DstGap)),
         dst_overlap=_one_of("dst_overlap", words.dst_overlap, get_args(DstOverlap)),
         exclude=_exclusions(words.exclude),
@@ -93,6 +94,18 @@ def resolve_policy(words: Words, *, is_cron: bool) -> Policy | None:
             raise InvalidSchedule(
                 name, value, f"want {name}= only together with overlap=, fixed_delay= or pause_after="
             )
+    if (
+        fixed_delay
+        and words.ack_group is None
+        and words.pause_after is None
+        and words.running_timeout is not None
+    ):
+        raise InvalidSchedule(
+            "running_timeout",
+            words.running_timeout,
+            "want running_timeout= with fixed_delay=True only together with ack_group=: "
+            "without it the next one is counted from the firing, which takes no time",
+        )
     if words.ack_group is not None:
         check_plain_name("ack_group", words.ack_group)
     policy = Policy(
@@ -122,12 +135,26 @@ def _check_fixed_delay(words: Words, is_cron: bool) -> None:
             )
 
 
+def _zone_name(timezone: object) -> Any:
+    if timezone is None:
+        return "UTC"
+    if isinstance(timezone, tzinfo):
+        key = getattr(timezone, "key", None)
+        name = f'its name: timezone="{key}"' if key else 'the IANA name of a time zone, like "Europe/Paris"'
+        raise InvalidSchedule("timezone", timezone, f"want {name}, as a text")
+    return timezone
+
+
 def _expressions(cron: object) -> tuple[str, ...]:
     if isinstance(cron, str):
         return (cron,)
     if not isinstance(cron, Iterable) or isinstance(cron, (bytes, Mapping)):
         raise InvalidSchedule("cron", cron, 'want an expression like "0 9 * * MON-FRI", or a list of them')
     found = tuple(islice(cron, MAX_EXPRESSIONS + 1))  # it may never end
+    if len(found) in (5, 6) and all(isinstance(text, str) and _A_FIELD.fullmatch(text) for text in found):
+        raise InvalidSchedule(
+            "cron", cron, f'want whole expressions, each one text, as in "{" ".join(found)}"'
+        )
     if not 1 <= len(found) <= MAX_EXPRESSIONS:
         raise InvalidSchedule("cron", cron, f"want 1 to {MAX_EXPRESSIONS} expressions")
     for text in found:
@@ -138,6 +165,7 @@ def _expressions(cron: object) -> tuple[str, ...]:
     return _in_order(cron, found)
 
 
+_A_FIELD = re.compile(r"[^\s@]+")  # no expression: those have blanks, or are macros
 _WANT_EXCLUDE = 'want dates ("2026-12-25"), ranges ("2026-12-24/2026-12-26") or cron expressions'
 
 
