@@ -109,6 +109,8 @@ def policies(draw: Any) -> dict[str, Any]:
         "pause_after": draw(st.sampled_from([1, 2] if style == "failures" else [None, None, 1, 2])),
     }
     if style == "delay":
+        if words["ack_group"] is None and words["pause_after"] is None:
+            del words["running_timeout"]
         return words | {"fixed_delay": True}
     return words if style == "failures" else words | {"overlap": style}
 
