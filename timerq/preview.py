@@ -34,8 +34,8 @@ Mark = Literal["shifted", "first pass", "second pass"]
 
 
 def preview(
-    *,
     cron: str | Iterable[str] | None = None,
+    *,
     every: Duration | None = None,
     timezone: str | None = None,
     dst_gap: DstGap | None = None,
@@ -153,6 +153,42 @@ def moments(timing: Timing, instants: Iterable[datetime]) -> list[Moment]:
             mark = "second pass" if local.fold else "first pass"
         found.append(Moment(at, local, mark))  # type: ignore[arg-type]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A clock change that skips fixed times of a schedule.
+
+    ``at`` is when the clock jumps (aware, UTC), ``walls`` the first few of the times that it skips (naive, as the clock
+    would have shown them). ``made_up`` is whether the schedule is due at ``at`` instead (``dst_gap="shift"``).
+    """
+
+    at: datetime
+    walls: tuple[datetime, ...]
+    made_up: bool
+
+
+def gaps(timing: Timing, after: datetime, until: datetime) -> list[Gap]:
+    """The clock changes later than ``after`` and not later than ``until`` that skip fixed times of a ``timing``; pure.
+
+    Times that it leaves out anyway, and those outside its window, are not among them. Raises `InvalidSchedule` as
+    `moments` does.
+    """
+    rule = timing.rule or Rule()
+    if not rule.cron:
+        return []
+    first_ms = max(resolve_instant(after), (timing.start_ms or 0) - 1)
+    last_ms = resolve_instant(until)
+    if timing.until_ms is not None:
+        last_ms = min(last_ms, timing.until_ms)
+    return [
+        Gap(
+            to_datetime(at_ms),
+            tuple(to_datetime(wall * 1000).replace(tzinfo=None) for wall in walls),
+            rule.dst_gap == "shift",
+        )
+        for at_ms, walls in calendar_of(rule).gaps(first_ms, last_ms)
+    ]
 
 
 def _local(at: datetime, info: ZoneInfo) -> datetime:

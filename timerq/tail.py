@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Full, Queue
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from timerq import codec, keys
 from timerq.commands.command import Namespace
@@ -37,7 +37,8 @@ class Published:
     """An event as it lies on a stream: what docs/events.md describes, read.
 
     ``at_ms`` is when it was due, ``fired_ms`` when it was published, both by Redis; ``read_us`` when the read that
-    brought it returned here (epoch µs, this machine's clock). ``entry`` is its place in the stream of ``partition``.
+    brought it returned here (epoch µs, this machine's clock). ``entry`` is its place in the stream of ``partition``,
+    ``backfill`` whether a backfill published it.
     """
 
     partition: int
@@ -56,6 +57,25 @@ class Published:
     content_type: str
     correlation: Mapping[str, str]
     read_us: int
+    backfill: bool = False
+
+    @property
+    def origin(self) -> Literal["timing", "triggered", "published", "backfilled", "report"]:
+        """How it came to be published: by its timing, or outside of that, which its id tells."""
+        if self.backfill:
+            return "backfilled"
+        if self.n:
+            return "timing"
+        return _ORIGINS.get(self.id.rpartition("-")[2][:1], "timing")
+
+
+_ORIGINS: Mapping[str, Literal["triggered", "published", "report"]] = {
+    "t": "triggered",
+    "0": "published",
+    "s": "report",
+    "h": "report",
+    "p": "report",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +112,7 @@ def read_event(
             content_type=text["content_type"],
             correlation=codec.decode_correlation(fields[b"correlation"]),
             read_us=read_us,
+            backfill=fields.get(b"backfill") == b"1",
         )
     except KeyError as error:
         why = f"it has no field {error.args[0]!r}"

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import click
 
 from timerq.cli import show
 from timerq.cli.base import NotFound, QueueCommand, Target, json_option, owner_option, pass_target
+from timerq.cli.moments import moment_words, say_moments
 from timerq.commands.recurring import upcoming
 from timerq.commands.rehearsal import NEXT, Rehearsed
 from timerq.commands.wording import told, words_of
 from timerq.errors import InvalidSchedule
-from timerq.model import Outcome, Schedule, State
+from timerq.explain import caveat
+from timerq.explain.outlook import on_the_wall
+from timerq.model import Outcome, Schedule, State, Timing
 from timerq.preview import Moment, moments
-
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+from timerq.timing import resolve_instant
 
 
 @click.command(cls=QueueCommand)
@@ -63,7 +65,21 @@ def get(target: Target, /, key: str, owner: str | None, as_json: bool) -> None:
         )
     if following:
         show.say("")
-        say_moments(following, "next")
+        say_next(following, schedule.timing, schedule.state is State.PAUSED)
+    note_caveat(schedule)
+
+
+def say_next(following: Sequence[Moment], timing: Timing | None, paused: bool) -> None:
+    """A table of the next instants of a schedule."""
+    title = "next, once it is resumed" if paused else "next"
+    say_moments(following, title, timing=timing, after_ms=show.now_ms())
+
+
+def note_caveat(schedule: Schedule) -> None:
+    """Says where the next occurrence may not be what its instant promises."""
+    text = caveat(schedule, show.now_ms(), show.local)
+    if text is not None:
+        show.note(show.clean(text))
 
 
 def missing(key: str, owner: str | None) -> NotFound:
@@ -80,14 +96,16 @@ def _lines(schedule: Schedule) -> Iterator[tuple[str, str | None]]:
     yield "state", show.state_text(schedule)
     if schedule.state is State.PAUSED:
         yield "paused by", _clean(schedule.paused_by)
+        yield "paused at", None if schedule.paused_ms is None else show.when(schedule.paused_ms)
         yield "because", _clean(schedule.paused_note)
-    yield "due", show.when(schedule.at_ms)
+    unless = ", not until it is resumed" if schedule.state is State.PAUSED else ""
+    yield "due", f"{show.when(schedule.at_ms)}{on_the_wall(schedule, show.local)}{unless}"
     yield "timing", show.timing_text(timing)
     yield from _definition(schedule)
     if timing.kind != "once":
         missed, skipped = schedule.missed_total, schedule.skipped_total
         yield "fired", f"{schedule.fired_total:,} ({missed:,} missed, {skipped:,} skipped)"
-    yield "running", _clean(schedule.running)
+    yield "running", _running(schedule)
     yield "failures", f"{schedule.failures:,} in a row" if schedule.failures else None
     yield "set by", _clean(schedule.by)
     yield "declared in", _clean(schedule.label)
@@ -98,18 +116,27 @@ def _lines(schedule: Schedule) -> Iterator[tuple[str, str | None]]:
     yield "correlation", show.payload_text(dict(event.correlation)) if event.correlation else None
 
 
+def _running(schedule: Schedule) -> str | None:
+    if schedule.running is None:
+        return None
+    until = "" if schedule.running_until_ms is None else f", given up {show.when(schedule.running_until_ms)}"
+    return f"{show.clean(schedule.running)}{until}"
+
+
 def _definition(schedule: Schedule) -> Iterator[tuple[str, str]]:
     """The words that are not as usual; what the line of the timing says is left out."""
     timing = schedule.timing
     for word, value in told(words_of(schedule.event, timing)).items():
         if word in ("at", "delay", "every", "fixed_delay") or word.startswith("event."):
             continue
-        if word == "cron" and isinstance(value, str):
+        if word == "timezone" or (word == "cron" and isinstance(value, str)):
             continue
         name = word.replace("_", " ")
         if word in ("start", "until"):
             at_ms = timing.start_ms if word == "start" else timing.until_ms
             yield name, show.when(at_ms or 0)
+        elif word == "anchor":
+            yield name, _told(word, value)
         elif isinstance(value, list):
             for one in value:
                 yield name, value_text(one)
@@ -127,33 +154,6 @@ def say_lines(lines: Iterable[tuple[str, str | None]]) -> None:
 
 def _clean(text: str | None) -> str | None:
     return None if text is None else show.clean(text)
-
-
-# ------------------------------------------------------------------------------------------------ instants
-
-
-def moment_words(moment: Moment) -> dict[str, Any]:
-    """An instant to come as JSON."""
-    return {
-        **show.instant_words("at", moment.at_ms),
-        "local": moment.local.isoformat(timespec="milliseconds"),
-        "mark": moment.mark,
-    }
-
-
-def say_moments(found: Iterable[Moment], title: str = "local") -> None:
-    """A table of instants: on the clock of their zone, its offset, in UTC, and what a clock change did."""
-    rows = show.Rows(title, "offset", "utc", "clock change", whole=(title, "utc"))
-    rows.add(map(_moment_row, found))
-
-
-def _moment_row(moment: Moment) -> list[str]:
-    local = moment.local
-    parts = "milliseconds" if moment.at_ms % 1000 else "seconds"
-    wall = local.replace(tzinfo=None).isoformat(" ", parts)
-    offset = local.isoformat(" ", parts).removeprefix(wall)
-    utc = moment.at.isoformat(" ", parts).replace("+00:00", "Z")
-    return [f"{_DAYS[local.weekday()]} {wall}", offset, utc, moment.mark or ""]
 
 
 # ------------------------------------------------------------------------------------------------ dry runs
@@ -179,24 +179,34 @@ def say_rehearsed(found: Rehearsed, as_json: bool) -> None:
         return
     name = show.name_of(found.key, found.owner)
     stored = f"version {found.version} is stored" if found.version else "nothing is stored"
-    paused = "  paused" if found.state is State.PAUSED else ""
-    show.say(f"would be {found.outcome}  {name}  {stored}{paused}")
+    paused = found.state is State.PAUSED
+    show.say(f"would be {found.outcome}  {name}  {stored}{'  paused' if paused else ''}")
     if found.outcome is Outcome.CREATED:
-        say_lines((f"  {_name(word)}", value_text(value)) for word, value in told(found.words).items())
+        say_lines((f"  {_name(word)}", _told(word, value)) for word, value in told(found.words).items())
     say_lines(
-        (f"  {_name(word)}", f"{value_text(old)} → {value_text(new)}") for word, old, new in found.differences
+        (f"  {_name(word)}", f"{_told(word, old)} → {_told(word, new)}")
+        for word, old, new in found.differences
     )
     if following:
         show.say("")
-        say_moments(following, "next")
+        say_next(following, found.timing, paused)
+    if paused:
+        show.note("It is paused: none of these fires until it is resumed.")
 
 
 def _name(word: str) -> str:
     return word.removeprefix("event.").replace("_", " ")
 
 
+def _told(word: str, value: Any) -> str:
+    """A word's value, with instants written as everywhere."""
+    if word in ("at", "start", "until", "anchor") and isinstance(value, str) and value != "clock":
+        return show.local(resolve_instant(value))
+    return value_text(value)
+
+
 def value_text(value: Any) -> str:
-    """A word's value."""
+    """A value."""
     if value is None:
         return "none"
     return show.clean(value) if isinstance(value, str) else show.payload_text(value)

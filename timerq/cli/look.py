@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from time import sleep
 
@@ -14,8 +14,8 @@ from timerq.cli.values import instant, number
 from timerq.client import TimerQueue
 from timerq.commands.command import Namespace
 from timerq.commands.namespace import find_namespace
-from timerq.commands.read import MAX_PAGE
-from timerq.model import Schedule, check_plain_name
+from timerq.commands.read import MAX_PAGE, cursor_of
+from timerq.model import Schedule, State, check_plain_name
 from timerq.tail import Published, Tail, Unreadable
 
 _prefix_option = click.option(
@@ -28,6 +28,14 @@ _prefix_option = click.option(
 @owner_option
 @click.option("--due-from", type=instant, help="Only armed ones due at this instant or later, soonest first.")
 @click.option("--due-to", type=instant, help="Only armed ones due at this instant or before, soonest first.")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice([state.value for state in State]),
+    multiple=True,
+    help="Only those in this state; may be repeated.",
+)
+@click.option("--set", "label", metavar="NAME", help="Only those that this set declares (see apply).")
 @click.option("--limit", type=number, help="So many at the most.")
 @click.option("--after", metavar="CURSOR", help="Behind the place where a list with --limit ended.")
 @json_option
@@ -39,34 +47,44 @@ def list_(
     owner: str | None,
     due_from: int | str | None,
     due_to: int | str | None,
+    states: tuple[str, ...],
+    label: str | None,
     limit: int | None,
     after: str | None,
     as_json: bool,
 ) -> None:
     """List the schedules, by key, or soonest first with --due-from or --due-to.
 
-    With --limit, the place to go on from is said on stderr; with --json it is a last line {"cursor": …}.
+    With --limit, the place to go on from is said on stderr; with --json it is a last line {"cursor": …}. --state and
+    --set look at every schedule of the rest. In the table, "waits" is one that waits for the event before it.
 
     \b
     Examples:
       timerq list --prefix reminder: --limit 20
       timerq list --owner session-7 --json
+      timerq list --state held --state paused
       timerq list --due-to 2030-01-31T09:00:00Z
     """
+
+    def wanted(schedule: Schedule) -> bool:
+        return (not states or schedule.state in states) and label in (None, schedule.label)
+
     by_due = due_from is not None or due_to is not None
     if after is not None and by_due:
         raise click.UsageError("--after goes with lists by key only, not with --due-from and --due-to")
     if limit == 0:
         raise click.BadParameter("want 1 or more", param_hint="--limit")
-    rows = show.Rows("key", "owner", "due", "in", "state", "timing", "type", whole=("due", "in"))
+    rows = show.Rows("key", "owner", "due", "in", "state", "timing", "type", whole=("due", "in", "timing"))
     cursor: str | None = None
     with target.open() as queue:
         pages: Iterator[tuple[list[Schedule], str | None]]
         if by_due:
             found = queue.list(prefix, owner=owner, due_from=due_from, due_to=due_to)
-            pages = _pieces(islice(found, limit))
+            pages = _pieces(islice(filter(wanted, found), limit))
         else:
-            pages = _pages(queue, prefix, owner, after, limit)
+            pages = _pages(
+                queue, prefix, owner, after, limit, wanted if states or label is not None else None
+            )
         for schedules, place in pages:
             cursor = place
             if as_json:
@@ -87,27 +105,39 @@ def _pieces(found: Iterator[Schedule]) -> Iterator[tuple[list[Schedule], str | N
 
 
 def _pages(
-    queue: TimerQueue, prefix: str, owner: str | None, after: str | None, limit: int | None
+    queue: TimerQueue,
+    prefix: str,
+    owner: str | None,
+    after: str | None,
+    limit: int | None,
+    wanted: Callable[[Schedule], bool] | None,
 ) -> Iterator[tuple[list[Schedule], str | None]]:
+    """Pieces of at most a page, and where to go on. Where not all are ``wanted``, whole pages are looked through."""
     left = limit
     while left is None or left > 0:
-        page = queue.list_page(
-            prefix, owner=owner, after=after, limit=MAX_PAGE if left is None else min(left, MAX_PAGE)
-        )
-        yield page.items, page.cursor
-        if (after := page.cursor) is None:
-            return
+        size = MAX_PAGE if left is None or wanted is not None else min(left, MAX_PAGE)
+        page = queue.list_page(prefix, owner=owner, after=after, limit=size)
+        items, after = page.items, page.cursor
+        if wanted is not None:
+            items = list(filter(wanted, items))
         if left is not None:
-            left -= len(page.items)
+            if len(items) > left:
+                items = items[:left]
+                after = cursor_of(items[-1])
+            left -= len(items)
+        yield items, after
+        if after is None:
+            return
 
 
 def _row(schedule: Schedule) -> list[str]:
+    paused = schedule.state is State.PAUSED
     return [
         show.clean(schedule.key),
         "" if schedule.owner is None else show.clean(schedule.owner),
-        show.local_short(schedule.at_ms),
-        show.relative(schedule.at_ms, show.now_ms()),
-        show.state_text(schedule),
+        show.local(schedule.at_ms),
+        "" if paused else show.relative(schedule.at_ms, show.now_ms()),
+        show.state_text(schedule, short=True),
         show.timing_text(schedule.timing),
         show.clean(schedule.event.type),
     ]
@@ -174,6 +204,8 @@ def stats(target: Target, /, as_json: bool) -> None:
             *([f"  {show.clean(name)}", ""] for name in found.dispatchers),
         ]
     )
+    if found.held:
+        show.note("Those that are held, and why: timerq list --state held (of one tenant at a time)")
     if not found.dispatchers:
         show.note("No dispatcher lives: nothing fires. Start one with: timerq worker")
 
@@ -183,22 +215,33 @@ def stats(target: Target, /, as_json: bool) -> None:
 @click.option(
     "--from-start", is_flag=True, help="Begin with the oldest event that is kept, not with the next one."
 )
+@click.option("--key", metavar="KEY", help="Only events of this key.")
 @click.option("--count", "limit", type=number, help="End after so many events.")
 @click.option("--no-follow", is_flag=True, help="End at the end of the stream; implies --from-start.")
 @json_option
 @pass_target
 def tail(
-    target: Target, stream: str, from_start: bool, limit: int | None, no_follow: bool, as_json: bool
+    target: Target,
+    /,
+    stream: str,
+    from_start: bool,
+    key: str | None,
+    limit: int | None,
+    no_follow: bool,
+    as_json: bool,
 ) -> None:
     """Print events as they are published, of all partitions, until Ctrl-C.
 
-    It reads without a group and leaves no trace. Events of every tenant are shown, unless --tenant is given here. While
-    Redis is away it waits, and goes on where it was.
+    A line has the time of publication, how late that was (or what published it, where its timing did not), type, key,
+    number of the occurrence, id (which `timerq done` takes) and payload. It reads without a group and leaves no trace.
+    Events of every tenant are shown, unless --tenant is given here. While Redis is away it waits, and goes on where it
+    was.
 
     \b
     Examples:
       timerq tail
       timerq tail --stream audit --json
+      timerq tail --no-follow --key reminder:order-42
       timerq tail --from-start --count 10
     """
     if limit == 0:
@@ -220,7 +263,7 @@ def tail(
                 if isinstance(event, Unreadable):
                     show.note(f"entry {event.entry} of partition {event.partition}: {show.clean(event.why)}")
                     continue
-                if target.tenant is not None and event.tenant != target.tenant:
+                if target.tenant not in (None, event.tenant) or key not in (None, event.key):
                     continue
                 if as_json:
                     show.say_json(show.event_words(event))
@@ -236,13 +279,21 @@ def tail(
 def _event_line(event: Published) -> str:
     words = [
         show.local(event.fired_ms),
-        f"+{event.fired_ms - event.at_ms}ms",
+        _how(event),
         show.clean(event.type),
         show.name_of(event.key, event.owner),
-        f"#{event.n}" + (f" ({event.missed} missed)" if event.missed else ""),
-        show.payload_text(event.payload),
     ]
-    return "  ".join(words)
+    if event.n:
+        words.append(f"#{event.n}" + (f" ({event.missed:,} missed)" if event.missed else ""))
+    return "  ".join([*words, show.clean(event.id), show.payload_text(event.payload)])
+
+
+def _how(event: Published) -> str:
+    """How late it was published, or why at all."""
+    if event.origin == "timing":
+        lag_ms = event.fired_ms - event.at_ms
+        return f"+{show.length(lag_ms)}" if lag_ms >= 0 else f"{lag_ms}ms"
+    return f"backfilled of {show.local(event.at_ms)}" if event.backfill else event.origin
 
 
 def _namespace(queue: TimerQueue, name: str, *, wait: bool) -> tuple[Namespace, bool]:

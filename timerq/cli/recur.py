@@ -9,14 +9,15 @@ import click
 from timerq.cli import show
 from timerq.cli.ask import confirm
 from timerq.cli.base import NotFound, QueueCommand, Target, json_option, owner_option, pass_target, who
-from timerq.cli.describe import missing, moment_words, say_moments
+from timerq.cli.describe import missing, note_caveat, say_next
+from timerq.cli.moments import moment_words, say_moments
 from timerq.cli.options import by_option, calendar_options, every_option, window_options
 from timerq.cli.values import instant, number
 from timerq.commands.recurring import upcoming
 from timerq.commands.rehearsal import backfill_size
 from timerq.model import Outcome, State
 from timerq.preview import Moment, instants, moments
-from timerq.timing import Words, resolve_timing
+from timerq.timing import Words, resolve_instant, resolve_timing
 
 _count_option = click.option(
     "-n", "count", type=number, default=10, show_default=True, help="So many of them."
@@ -51,9 +52,9 @@ def preview(
 ) -> None:
     """Print when cron EXPRESSIONs, or --every, would be due. It needs no Redis and saves nothing.
 
-    Each line is the time in the zone, its offset, and UTC; "shifted" marks one that stands for times that a clock
-    change skips, "first pass" and "second pass" those in an hour that comes twice. The jitter of a schedule depends on
-    its key (and tenant and owner): without --key it is an example.
+    Each line is the time in the zone, and UTC; "shifted from" marks one that stands for times that a clock change
+    skips, "skipped" those that are left out then, "first pass" and "second pass" an hour that comes twice. The jitter
+    of a schedule depends on its key (and tenant and owner): without --key it is an example.
 
     \b
     Examples:
@@ -69,17 +70,18 @@ def preview(
     )
     tenant = target.resolve().tenant
     found = instants(timing, after=after, n=count, key=key, tenant=tenant, owner=owner)
-    _say(moments(timing, found), as_json)
+    if as_json:
+        _say_json(moments(timing, found))
+    else:
+        after_ms = show.now_ms() if after is None else resolve_instant(after, field="after")
+        say_moments(moments(timing, found), timing=timing, after_ms=after_ms)
     if not found:
         show.note("There is none: it has ended, or would fire after the year 9999.")
 
 
-def _say(found: list[Moment], as_json: bool) -> None:
-    if as_json:
-        for moment in found:
-            show.say_json(moment_words(moment))
-    else:
-        say_moments(found)
+def _say_json(found: list[Moment]) -> None:
+    for moment in found:
+        show.say_json(moment_words(moment))
 
 
 @click.command("next", cls=QueueCommand)
@@ -99,9 +101,12 @@ def next_(target: Target, /, key: str, count: int, owner: str | None, as_json: b
         schedule = queue.get(key, owner=owner)
     if schedule is None:
         raise missing(key, owner)
-    _say(moments(schedule.timing, upcoming(schedule, count)), as_json)
-    if schedule.state is State.PAUSED:
-        show.note("It is paused: none of these fires until it is resumed.")
+    found = moments(schedule.timing, upcoming(schedule, count))
+    if as_json:
+        _say_json(found)
+    else:
+        say_next(found, schedule.timing, schedule.state is State.PAUSED)
+    note_caveat(schedule)
 
 
 @click.command(cls=QueueCommand)

@@ -12,6 +12,9 @@ from timerq.cli.values import number
 from timerq.commands.history import History, LogEntry
 from timerq.explain import sentences
 
+_LAST = 30
+"""How many things are told where nobody says."""
+
 
 @click.command(cls=QueueCommand)
 @click.argument("key")
@@ -20,13 +23,12 @@ from timerq.explain import sentences
     "-n",
     "--last",
     type=number,
-    default=30,
-    show_default=True,
-    help="Tell so many of the last things that happened; 0 for what comes next alone.",
+    help="Tell so many of the last things that happened, also of before the key was set anew [30, since then]; 0 for "
+    "what comes next alone.",
 )
 @json_option
 @pass_target
-def why(target: Target, /, key: str, owner: str | None, last: int, as_json: bool) -> None:
+def why(target: Target, /, key: str, owner: str | None, last: int | None, as_json: bool) -> None:
     """Tell what happened to KEY and what will happen next, in plain sentences.
 
     It reads what is stored and the log, which is shared by all keys and bounded: where its memory begins is said.
@@ -39,15 +41,18 @@ def why(target: Target, /, key: str, owner: str | None, last: int, as_json: bool
     """
     with target.open() as queue:
         found = queue.why(key, owner=owner)
-    said = sentences(found, when=show.local, last=last)
+    most = _LAST if last is None else last
+    said = sentences(found, when=show.local, last=most, earlier_lives=last is not None)
     if as_json:
         show.say_json(_words(found, said))
     else:
         for sentence in said:
             show.say(show.clean(sentence))
+        if last is None and len(sentences(found, when=show.local)) > len(said):
+            show.note("There is more to tell of the time before: -n 1000")
     if found.schedule is None and not found.entries and found.unreadable is None:
-        hint = "If it belongs to an owner, name that with --owner. See what waits with: timerq list"
-        raise NotFound(f"{show.name_of(key, owner)}: nothing is known of this key", hint)
+        hint = "" if owner is not None else "If the key belongs to an owner, name that with --owner. "
+        raise NotFound(f"{hint}See what waits with: timerq list")
 
 
 def _words(found: History, said: list[str]) -> dict[str, Any]:

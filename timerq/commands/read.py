@@ -200,6 +200,12 @@ def encode_cursor(id: bytes) -> str:
     return base64.urlsafe_b64encode(id.partition(keys.NUL)[2]).decode()
 
 
+def cursor_of(schedule: Schedule) -> str:
+    """The place right behind a schedule, as the cursor of a page that ends with it."""
+    owner = b"" if schedule.owner is None else schedule.owner.encode()
+    return encode_cursor(keys.identity(schedule.tenant.encode(), schedule.key.encode(), owner))
+
+
 def decode_cursor(cursor: str) -> bytes:
     """The place of a cursor; raises `InvalidSchedule` naming ``after``."""
     try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from timerq.commands.history import History, LogEntry
 from timerq.model import Schedule
 
+_FROM = re.compile(r"from (\d{1,15})")
 _COUNTED = re.compile(r"(\d{1,15})(?: (.*))?", re.DOTALL)
 _ENDS = frozenset({"cancelled", "ended", "dropped", "orphan"})
 
@@ -73,20 +74,33 @@ def story(history: History) -> tuple[list[Line], int]:
 def folded(lines: list[Line]) -> list[Line]:
     """The story with runs of one thing as one: a schedule that is held is held again every half minute."""
     found: list[Line] = []
+    last: Line | None = None
     for line in lines:
-        before = found[-1] if found else None
-        if before is None or line.what in ("set", "fired") or _sort(before) != _sort(line):
+        if last is None or line.what in ("set", "fired") or _sort(last) != _sort(line) or _anew(last, line):
             found.append(line)
-            continue
-        found[-1] = replace(
-            line,
-            at_ms=before.at_ms,
-            detail=before.detail,
-            until_ms=line.at_ms,
-            times=before.times + 1,
-            count=before.count + line.count,
-        )
+        else:
+            first = found[-1]
+            found[-1] = replace(
+                line,
+                at_ms=first.at_ms,
+                detail=first.detail,
+                until_ms=line.at_ms,
+                times=first.times + 1,
+                count=first.count + line.count,
+            )
+        last = line
     return found
+
+
+def last_life(lines: list[Line]) -> int:
+    """Where the last life of the key begins: with the setting behind the last end, or behind one that left no entry."""
+    start, ended = 0, False
+    for i, line in enumerate(lines):
+        if line.what == "set" and (ended or line.left):
+            start, ended = i, False
+        elif line.what in _ENDS:
+            ended = True
+    return start
 
 
 def old_version(entry: LogEntry) -> int:
@@ -117,6 +131,12 @@ def _with_gaps(lines: list[Line], schedule: Schedule | None) -> tuple[list[Line]
         there = 0 if line.what in _ENDS else line.version or there
         told.append(line)
     return told, there if schedule is None else 0
+
+
+def _anew(before: Line, line: Line) -> bool:
+    """Whether a backfill is another one: a long one is published in pieces, and each begins behind the one before."""
+    old, new = _FROM.fullmatch(before.detail), _FROM.fullmatch(line.detail)
+    return line.what == "backfilled" and old is not None and new is not None and int(new[1]) <= int(old[1])
 
 
 def _sort(line: Line) -> tuple[object, ...]:

@@ -10,6 +10,7 @@ An exclusion leaves out wall times, on every pass, and a time that a gap would h
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Literal
 
@@ -27,6 +28,7 @@ MAX_EXPRESSIONS = 100
 MAX_EXCLUSIONS = 1000
 """How many dates, ranges and expressions a calendar may leave out; of expressions `MAX_EXPRESSIONS`."""
 
+_TOLD_WALLS = 4
 _LAST = MAX_INSTANT_MS // 1000
 _SLACK = 26 * 3600  # no wall is further from UTC, and no clock has been put back further
 
@@ -148,6 +150,25 @@ class Calendar:
         if gap is not None and at == start and self._moved(gap, wall) and self._all.next(wall) != wall:
             return "shifted"
         return "repeated" if wall < head or wall >= tail else None
+
+    def gaps(self, after_ms: int, until_ms: int) -> Iterator[tuple[int, list[int]]]:
+        """The clock changes later than ``after_ms`` and not later than ``until_ms`` that skip fixed times.
+
+        Each is its instant (epoch ms) and the first few of the wall times skipped, in whole seconds since 1970 on that
+        clock, whether they are made up for or not.
+        """
+        at, stop = max(after_ms // 1000 + 1, 0), min(until_ms // 1000, _LAST)
+        while self._fixed is not None and at <= stop:
+            start, end, offset, _, _, gap = self.zone.piece(at)
+            if gap is not None and at == start:
+                walls: list[int] = []
+                wall = self._fixed.next(gap)
+                while wall < start + offset and len(walls) < _TOLD_WALLS:
+                    walls.append(wall)
+                    wall = self._fixed.next(wall + 1)
+                if walls:
+                    yield start * 1000, walls
+            at = end
 
     def _moved(self, gap: int, end: int) -> bool:
         """Whether a fixed time among the skipped ones, from ``gap`` on and before ``end``, is made up for."""

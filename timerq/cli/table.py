@@ -1,0 +1,88 @@
+"""Tables: drawn by rich on a terminal, aligned with blanks elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_NARROWEST = 10
+"""What a column that may be broken keeps at the least, in characters."""
+
+
+class Rows:
+    """A table that may come in pieces."""
+
+    def __init__(
+        self,
+        *columns: str,
+        right: Sequence[str] = (),
+        whole: Sequence[str] = (),
+        optional: Sequence[str] = (),
+    ) -> None:
+        """``right`` ones are set to the right, ``whole`` ones are not broken on a narrow terminal.
+
+        ``optional`` ones are left out where none of their cells has anything in it: elsewhere than on a terminal the
+        first piece settles that.
+        """
+        self._columns = columns
+        self._right = right
+        self._whole = whole
+        self._optional = optional
+        self._shown: list[int] = []
+        self._widths: list[int] = []
+        self._on_terminal = sys.stdout.isatty()
+
+    def add(self, rows: Iterable[Sequence[str]]) -> None:
+        """Prints some rows; on a terminal each piece has its header, elsewhere the first one alone."""
+        piece = [list(row) for row in rows]
+        if not piece:
+            return
+        if self._on_terminal or not self._shown:
+            self._shown = [
+                i
+                for i, column in enumerate(self._columns)
+                if column not in self._optional or any(row[i] for row in piece)
+            ]
+        piece = [[row[i] for i in self._shown] for row in piece]
+        columns = [self._columns[i] for i in self._shown]
+        if self._on_terminal:
+            self._draw(columns, piece)
+            return
+        if not self._widths:
+            piece.insert(0, [column.upper() for column in columns])
+            self._widths = [0] * len(columns)
+        self._widths = [
+            max(width, *map(len, cells))
+            for width, cells in zip(self._widths, zip(*piece, strict=True), strict=True)
+        ]
+        for row in piece:
+            cells = [
+                cell.rjust(width) if column in self._right else cell.ljust(width)
+                for cell, width, column in zip(row, self._widths, columns, strict=True)
+            ]
+            click.echo("  ".join(cells).rstrip())
+
+    def _draw(self, columns: Sequence[str], piece: Sequence[Sequence[str]]) -> None:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        needed = len(columns) - 1
+        for i, column in enumerate(columns):
+            width = max(len(column), *(Text(row[i]).cell_len for row in piece))
+            is_whole = column in self._whole
+            needed += width if is_whole else min(width, _NARROWEST)
+            table.add_column(
+                column,
+                justify="right" if column in self._right else "left",
+                overflow="fold",
+                no_wrap=is_whole,
+            )
+        for row in piece:
+            table.add_row(*map(Text, row))
+        console = Console(highlight=False)
+        # where the whole ones alone do not fit, the terminal breaks the lines: nothing is cut
+        console.width = max(console.width, needed)
+        console.print(table)
