@@ -77,3 +77,20 @@ def test_a_number_that_is_no_score_stops_no_other(partition: Partition, field: s
         assert sum(event["key"] == key for event in partition.events()) == 3
     numbers = [event[name] for event in partition.events() for name in ("at", "n", "missed")]
     assert all(number.isdigit() and len(number) < 16 for number in numbers)
+
+
+def test_one_that_waited_longer_than_its_grace_is_left_out(partition: Partition) -> None:
+    for key, grace in (("patient", 60_000), ("strict", 500)):
+        partition.upsert(key, every=10_000, overlap="queue", misfire="skip", grace=grace)
+    partition.now = NOW + 10_000
+    partition.drain()
+    running = [event["id"] for event in partition.events()]
+    partition.now = NOW + 20_000
+    partition.drain()
+    partition.now = NOW + 25_000
+    for event in running:
+        partition.done(event)
+    partition.drain()
+    late = [(event["key"], int(event["at"]) - NOW) for event in partition.events()[2:]]
+    assert late == [("patient", 20_000)]
+    assert partition.record("strict")[b"t"] == b"1 0 1"
