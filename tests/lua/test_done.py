@@ -182,9 +182,9 @@ def test_a_reason_is_kept_in_part_and_may_be_any_text(partition: Partition) -> N
     event_id = running(partition, pause_after=1)
     assert partition.done(event_id, "é" * 500).outcome == "PAUSED"
     stored = get(partition)
-    assert stored.paused_note == "1 failures in a row: " + "é" * 100
+    assert stored.paused_note == "1 failure in a row: " + "é" * 100
     (failed, paused) = partition.entries()
-    assert (failed["what"], failed["note"]) == ("failed", "é" * 100)
+    assert (failed["what"], failed["note"]) == ("failed", f"{event_id} {'é' * 100}")
     assert (paused["what"], paused["note"], paused["by"]) == ("paused", stored.paused_note, "timerq")
 
 
@@ -197,7 +197,7 @@ def test_an_odd_reason_is_a_failure_all_the_same(partition: Partition, error: st
     assert stored.failures == 1
     if pause_after == 1:
         said = {"": "failed", "\ud800": "?", "a\0b": "a\ufffdb"}[error]
-        assert (stored.paused_by, stored.paused_note) == ("timerq", f"1 failures in a row: {said}")
+        assert (stored.paused_by, stored.paused_note) == ("timerq", f"1 failure in a row: {said}")
 
 
 @pytest.mark.parametrize(

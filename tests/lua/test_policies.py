@@ -431,7 +431,8 @@ def test_so_many_failures_in_a_row_pause_it(partition: Partition, more: dict[str
     assert (stored.state, stored.failures, stored.paused_by) == ("paused", 2, "timerq")
     assert stored.paused_note == '2 failures in a row: c: no\nsuch "host"'
     assert [(e["what"], e["note"], e["by"]) for e in partition.entries() if e["version"] == str(version)] == [
-        ("failed", "a", ""), ("failed", "b", ""), ("failed", "c: no\nsuch \"host\"", ""),
+        ("failed", f"{ids(partition)[0]} a", ""), ("failed", f"{ids(partition)[2]} b", ""),
+        ("failed", f"{ids(partition)[3]} c: no\nsuch \"host\"", ""),
         ("paused", "2 failures in a row: c: no\nsuch \"host\"", "timerq"),
     ]  # fmt: skip
     ((_, fields),) = partition.client.xrange(partition.key("s:errors"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from timerq.cli import show
@@ -29,7 +29,7 @@ def say_moments(
     timing: Timing | None = None,
     after_ms: int | None = None,
 ) -> None:
-    """A table of instants: on the clock of their zone, in UTC, and what a clock change did where one did anything.
+    """A table of instants: on the clock of their zone, in UTC where that differs, and what a clock change did.
 
     With their ``timing``, fixed times that are left out because a clock change skips them have a line of their own,
     from ``after_ms`` on (epoch ms; by default the first instant).
@@ -39,18 +39,20 @@ def say_moments(
         since = found[0].at if after_ms is None else to_datetime(after_ms)
         skips = gaps(timing, since, found[-1].at)
     moved = {gap.at: gap for gap in skips if gap.made_up}
-    lines = [(moment.at, _row(moment, moved)) for moment in found]
+    is_utc = all(moment.local == moment.local.replace(tzinfo=UTC) for moment in found)
+    lines = [(moment.at, _row(moment, moved, is_utc)) for moment in found]
     lines += [(gap.at, [*_skipped(gap)]) for gap in skips if not gap.made_up]
-    rows = show.Rows(title, "utc", "clock change", whole=(title, "utc"), optional=("clock change",))
+    rows = show.Rows(title, "utc", "clock change", whole=(title, "utc"), optional=("utc", "clock change"))
     rows.add(row for _, row in sorted(lines, key=lambda line: line[0]))
 
 
-def _row(moment: Moment, moved: dict[datetime, Gap]) -> list[str]:
+def _row(moment: Moment, moved: dict[datetime, Gap], is_utc: bool) -> list[str]:
     mark: str = moment.mark or ""
     gap = moved.get(moment.at)
     if gap is not None:  # with jitter it is put off: then the mark alone tells
         mark = f"shifted from {_clock_times(gap)}" if mark == "shifted" else f"also for {_clock_times(gap)}"
-    return [f"{_DAYS[moment.local.weekday()]} {show.written(moment.local)}", show.written(moment.at), mark]
+    utc = "" if is_utc else show.written(moment.at)
+    return [f"{_DAYS[moment.local.weekday()]} {show.written(moment.local)}", utc, mark]
 
 
 def _skipped(gap: Gap) -> tuple[str, str, str]:

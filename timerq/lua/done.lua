@@ -55,10 +55,10 @@ if a_error == '' then
 else
   local failures = (tonumber(r.q) or 0) + 1
   redis.call('HSET', record, 'q', int(failures))
-  log('failed', id, r.version, note)
+  log('failed', id, r.version, a_event .. ' ' .. note)
   if policy and policy.pause_after > 0 and failures >= policy.pause_after and r.state ~= 'p' then
     word = 'PAUSED'
-    note = int(failures) .. ' failures in a row: ' .. note
+    note = int(failures) .. (failures == 1 and ' failure' or ' failures') .. ' in a row: ' .. note
   end
 end
 
