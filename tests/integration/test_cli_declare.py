@@ -68,7 +68,7 @@ def test_a_file_is_planned_applied_changed_and_pruned(run: Run, write: Write, qu
         "set web: 2 to create\n"
     )
     assert queue.count() == 0
-    assert run("apply", path).stdout == planned.stdout + "set web: 2 created\n"
+    assert run("apply", path).stdout == planned.stdout.replace("2 to create", "2 created")
     assert labels(queue) == {"morning": "web", "cleanup": "web"}
     assert run("plan", path).stdout == "= morning\n= cleanup\nset web: 2 unchanged\n"
 
@@ -129,10 +129,9 @@ def test_a_module_of_this_folder_is_found(
 ) -> None:
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
     write("jobs_here.py", "import timerq\n\n@timerq.schedule(every='5m')\ndef beat(): ...\n")
-    assert run(
-        "apply", "jobs_here:beat"
-    ).stdout == "+ beat  every 5m, type beat\nset jobs_here.beat: 1 to create\n" + (
-        "set jobs_here.beat: 1 created\n"
+    assert (
+        run("apply", "jobs_here:beat").stdout
+        == "+ beat  every 5m, type beat\nset jobs_here.beat: 1 created\n"
     )
     assert run("plan", "jobs_here", "--set", "jobs_here.beat").stdout.startswith("= beat\n")
     assert labels(queue) == {"beat": "jobs_here.beat"}
@@ -172,7 +171,9 @@ def test_another_sets_schedule_is_refused_until_it_is_taken_over(
     said = run("apply", path, "--set", "api")
     assert (said.exit_code, "a schedule of set web" in said.stderr) == (2, True)
     assert set(labels(queue).values()) == {"web"}
-    assert run("apply", path, "--set", "api", "--take-over").exit_code == 0
+    assert "want another name, or --take-over to take it from that set" in said.stderr
+    taken = run("apply", path, "--set", "api", "--take-over")
+    assert (taken.exit_code, taken.stderr) == (0, "")
     assert set(labels(queue).values()) == {"api"}
 
 
@@ -223,7 +224,7 @@ def test_a_crontab_is_imported(run: Run, write: Write, queue: TimerQueue) -> Non
     planned = run("crontab", path, "--dry-run")
     assert planned.stdout.endswith("set tab: 2 to create\n")
     assert queue.count() == 0
-    assert run("crontab", path).stdout == planned.stdout + "set tab: 2 created\n"
+    assert run("crontab", path).stdout == planned.stdout.replace("2 to create", "2 created")
     first, second = queue.list()
     assert first.event.payload == {"command": "run ", "stdin": " in", "environment": {"A": "b"}}
     assert (first.key, first.event.type, first.label) == ("cron-1", "crontab", "tab")
@@ -251,3 +252,40 @@ def test_a_crontab_comes_through_a_pipe_too(run: Run, queue: TimerQueue) -> None
 def test_plans_of_a_dry_run_have_the_same_json(run: Run, write: Write) -> None:
     said = run("crontab", write("tab", TAB), "--dry-run", "--json")
     assert [json.loads(line)["action"] for line in said.stdout.splitlines()] == ["create", "create"]
+
+
+def test_a_crontab_says_how_its_counted_names_can_be_others(run: Run, write: Write) -> None:
+    run("crontab", write("one", TAB))
+    said = run("crontab", write("two", TAB))
+    assert (said.exit_code, "--prefix" in said.stderr) == (2, True)
+    assert run("crontab", "two", "--prefix", "two-").exit_code == 0
+
+
+def test_paused_and_not_paused_is_a_change(run: Run, write: Write, queue: TimerQueue) -> None:
+    run("apply", write("jobs.yaml", "set: web\na: {every: 5s}"))
+    assert run("apply", write("jobs.yaml", "set: web\na: {every: 5s, paused: true}")).stdout == (
+        "~ a  paused false → true\nset web: 1 paused\n"
+    )
+    (said,) = objects(run("apply", write("jobs.yaml", "set: web\na: {every: 5s, paused: false}"), "--json"))
+    assert (said["outcome"], said["state"], said["changes"]) == (
+        "RESUMED", "armed", {"paused": {"old": True, "new": False}},
+    )  # fmt: skip
+    assert run("apply", "jobs.yaml").stdout.endswith("set web: 1 unchanged\n")
+
+
+def test_who_applies_is_who_sets_it(run: Run, write: Write, queue: TimerQueue) -> None:
+    run("apply", write("jobs.yaml", JOBS), "--by", "ann")
+    assert {schedule.by for schedule in queue.list()} == {"ann"}
+    run("crontab", write("tab", TAB), "--by", "bob")
+    assert queue.get("cron-1").by == "bob"
+    run("apply", write("more.yaml", "every: 5s"))
+    assert "@" in (queue.get("more").by or "")
+
+
+def test_an_empty_set_is_told_in_a_sentence(run: Run, write: Write) -> None:
+    for verb in ("plan", "apply"):
+        said = run(verb, write("none.yaml", "schedules: []"))
+        assert said.stdout == "set none: nothing is declared in it, and nothing of it is stored\n"
+    run("apply", write("some.yaml", "set: none\na: {every: 5s}"))
+    assert run("plan", "none.yaml").stdout == "- a  every 5s, type a\nset none: 1 to remove\n"
+    assert run("apply", "none.yaml").stdout.endswith("set none: nothing was changed\n")

@@ -298,3 +298,28 @@ def test_two_functions_of_one_name_are_refused(folder: Path) -> None:
 def test_a_lambdas_name_is_no_set(folder: Path) -> None:
     with pytest.raises(InvalidDeclaration, match="no such file or folder"):
         load("jobs_a:<lambda>")
+
+
+def test_brackets_that_were_forgotten_are_asked_for() -> None:
+    def job() -> None: ...
+
+    with pytest.raises(InvalidSchedule, match=r"want brackets: @schedule\(cron="):
+        schedule(job)  # type: ignore[arg-type]
+
+
+def test_an_expression_may_stand_alone() -> None:
+    @schedule("0 9 * * *", timezone="Europe/Paris")
+    def job() -> None: ...
+
+    assert job.upsert.cron == "0 9 * * *"
+
+
+def test_a_refusal_of_a_module_names_the_function(folder: Path) -> None:
+    (folder / "named_jobs.py").write_text(
+        "import timerq\n\n@timerq.schedule(cron='61 * * * *', name='x')\ndef evening(): ...\n"
+    )
+    with pytest.raises(InvalidDeclaration) as caught:
+        load("named_jobs")
+    (fault,) = caught.value.faults
+    assert (fault.line, fault.key) == (3, "cron")
+    assert fault.text.endswith("; in @schedule(…) of the function evening")

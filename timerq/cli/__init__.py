@@ -7,7 +7,7 @@ ask       before what cannot be taken back
 arm       upsert                  change   cancel trigger pause resume publish
 describe  get, and what a dry run says     recur    preview next backfill done
 look      list count stats tail            why      why
-declare   plan apply crontab
+declare   plan apply crontab               plans    what they show
 run       init worker dev         demo     demo (with ledger: what was promised, and what came)
 """
 

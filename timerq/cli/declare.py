@@ -22,11 +22,13 @@ from timerq.cli.base import (
     failure_of,
     json_option,
     pass_target,
+    who,
 )
+from timerq.cli.options import by_option
+from timerq.cli.plans import NOTHING, changes_of, note_others, note_surplus, show_items, show_plan
 from timerq.client import Handle, TimerQueue
 from timerq.commands.durable import least
-from timerq.commands.planned import Action, Applied, Planned, SetPlan
-from timerq.commands.wording import told
+from timerq.commands.planned import Applied, Planned, SetPlan
 from timerq.declare import DeclaredSet, load
 from timerq.declare.apply import apply as apply_to
 from timerq.declare.apply import plan as plan_for
@@ -35,20 +37,6 @@ from timerq.declare.documents import MAX_FILE_BYTES
 from timerq.errors import TimerqError
 from timerq.model import Change, Outcome
 
-_SIGNS: dict[Action, tuple[str, str | None]] = {
-    "create": ("+", "green"),
-    "change": ("~", "yellow"),
-    "remove": ("-", "red"),
-    "ended": (".", None),
-    "unchanged": ("=", None),
-}
-_COUNTED: dict[Action, str] = {
-    "create": "to create",
-    "change": "to change",
-    "remove": "to remove",
-    "ended": "ended",
-    "unchanged": "unchanged",
-}
 _HINT = "--set"
 
 
@@ -67,6 +55,7 @@ def _apply_options(command: F) -> F:
             "--prune", is_flag=True, help="Cancel what the set declared before, and no longer does."
         ),
         click.option("--take-over", is_flag=True, help="Take schedules that another set declares from it."),
+        by_option,
         durable_option,
         json_option,
     ):
@@ -94,7 +83,7 @@ def plan(target: Target, /, path: str, label: str | None, as_json: bool) -> None
     declared = _load(path, label)
     with target.open() as queue:
         planned = plan_for(queue, declared)
-    _show_plan(planned, as_json, prunes=False)
+    show_plan(planned, as_json)
 
 
 @click.command(cls=QueueCommand)
@@ -163,7 +152,7 @@ def crontab(
     )
     with target.open() as queue:
         if dry_run:
-            _show_plan(plan_for(queue, declared), as_json, how["prune"])
+            show_plan(plan_for(queue, declared), as_json, how["prune"], how["take_over"])
         else:
             _apply(queue, declared, target, as_json, **how)
 
@@ -175,19 +164,29 @@ def _load(path: str, label: str | None) -> DeclaredSet:
 
 
 def _apply(
-    queue: TimerQueue, declared: DeclaredSet, target: Target, as_json: bool, prune: bool, **how: Any
+    queue: TimerQueue,
+    declared: DeclaredSet,
+    target: Target,
+    as_json: bool,
+    prune: bool,
+    take_over: bool,
+    by: str | None,
+    durable: str | None,
 ) -> None:
     planned = plan_for(queue, declared)
     if not as_json:
-        _show_plan(planned, False, prune)
-    applied = apply_to(queue, declared, prune=prune, **how)
+        show_items(planned)
+        if not take_over:
+            note_others(planned)
+        note_surplus(planned, prune)
+    applied = apply_to(queue, declared, prune=prune, take_over=take_over, by=by or who(), durable=durable)
     if as_json:
         _show_applied(planned, applied)
     failures = _failures(declared, applied)
     for where, error in failures:
         show.note(f"{where}: {error}")
     if not as_json:
-        show.say(_summary(applied, len(failures)))
+        show.say(_summary(planned, applied, len(failures)))
     if applied.outcome is Outcome.SUPERSEDED:
         raise NotFound(
             f"set {applied.label}: SUPERSEDED: a later apply of it has begun; the rest was left to that one"
@@ -211,27 +210,39 @@ def _failures(declared: DeclaredSet, applied: Applied[Handle]) -> list[tuple[str
     ]
 
 
-def _summary(applied: Applied[Handle], failed: int) -> str:
-    done = Counter(item.outcome.lower() for item in applied.items if isinstance(item, Handle))
+def _outcome(planned: Planned, handle: Handle) -> Outcome:
+    """What became of one: an upsert says UNCHANGED too where it only paused or resumed it."""
+    for change in planned.differences:
+        if change.word == "paused" and handle.outcome is Outcome.UNCHANGED:
+            return Outcome.PAUSED if change.new else Outcome.RESUMED
+    return handle.outcome
+
+
+def _summary(planned: SetPlan, applied: Applied[Handle], failed: int) -> str:
+    done = Counter(
+        _outcome(one, item).lower()
+        for one, item in zip(planned.items, applied.items, strict=False)
+        if isinstance(item, Handle)
+    )
     done["removed"] = sum(isinstance(change, Change) for change in applied.removed)
     done["ended"] = sum(item is None for item in applied.items)
     done["failed"] = failed
     counts = ", ".join(f"{count:,} {word}" for word, count in done.items() if count)
+    nothing = "nothing was changed" if planned.items else NOTHING
     level = least(
         {one.durable for one in (*applied.items, *applied.removed) if isinstance(one, (Handle, Change))}
         or {"accepted"}
     )
-    return f"set {applied.label}: {counts or 'nothing declared'}" + (
-        f"  {level}" if level != "accepted" else ""
-    )
+    return f"set {applied.label}: {counts or nothing}" + (f"  {level}" if level != "accepted" else "")
 
 
 def _show_applied(planned: SetPlan, applied: Applied[Handle]) -> None:
     """An object for each schedule: what was done with it, and which words had changed."""
     for one, item in zip(planned.items, applied.items, strict=False):
-        changes = _changes(one)
+        changes = changes_of(one)
         if isinstance(item, Handle):
-            show.say_json({"set": applied.label, **show.handle_words(item), "changes": changes})
+            words = {**show.handle_words(item), "outcome": _outcome(one, item)}
+            show.say_json({"set": applied.label, **words, "changes": changes})
         elif item is None:
             show.say_json({"set": applied.label, "outcome": "ENDED", "key": one.key, "changes": changes})
         else:
@@ -243,48 +254,3 @@ def _show_applied(planned: SetPlan, applied: Applied[Handle]) -> None:
             show.say_json(
                 {"set": applied.label, "outcome": "FAILED", "key": change[0], "error": str(change[1])}
             )
-
-
-def _changes(item: Planned) -> dict[str, Any]:
-    return {change.word: {"old": change.old, "new": change.new} for change in item.differences}
-
-
-def _show_plan(planned: SetPlan, as_json: bool, prunes: bool) -> None:
-    if as_json:
-        for item in planned.items:
-            words = {"set": planned.label, "action": item.action, "key": item.key, "words": item.words}
-            show.say_json({**words, "changes": _changes(item), "taken_from": item.taken_from})
-        return
-    width = max((len(show.clean(item.key)) for item in planned.items), default=0)
-    for item in planned.items:
-        sign, colour = _SIGNS[item.action]
-        lines = [f"{change.word} {_text(change.old)} → {_text(change.new)}" for change in item.differences]
-        if item.action in ("create", "remove"):
-            lines = [_brief(item.words)]
-        elif item.action == "ended":
-            lines = [f"ended: until {item.words['until']}"]
-        head = f"{sign} {show.clean(item.key).ljust(width)}  "
-        for line in lines or [""]:
-            show.say(click.style(f"{head}{line}".rstrip(), fg=colour))
-            head = " " * len(head)
-    counts = planned.counts
-    told_counts = ", ".join(
-        f"{counts[action]:,} {word}" for action, word in _COUNTED.items() if action in counts
-    )
-    show.say(f"set {planned.label}: {told_counts or 'nothing declared'}")
-    if "remove" in counts and not prunes:
-        show.note("What is to remove stays, unless you apply with --prune.")
-    others = sorted({item.taken_from for item in planned.items if item.taken_from})
-    if others:
-        show.note(f"Some belong to set {', '.join(others)}: --take-over takes them from it.")
-
-
-def _brief(words: dict[str, Any]) -> str:
-    """A schedule in the words that are not the usual ones."""
-    return ", ".join(f"{word.removeprefix('event.')} {_text(value)}" for word, value in told(words).items())
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "none"
-    return show.clean(value) if isinstance(value, str) else show.payload_text(value)

@@ -194,5 +194,5 @@ def _refuse_others(label: str, stored: Mapping[Place, Schedule]) -> None:
             raise InvalidSchedule(
                 schedule.key,
                 f"a schedule of set {schedule.label}",
-                "want another name; to take it from that set, say so with take_over",
+                "want another name, or take_over=True to take it from that set",
             )

@@ -81,8 +81,8 @@ class ScheduledFunction(Generic[P, R]):
 
 
 def schedule(
-    *,
     cron: str | Iterable[str] | None = None,
+    *,
     timezone: str | None = None,
     every: Duration | None = None,
     name: str | None = None,
@@ -143,8 +143,8 @@ def schedule(
         "pause_after": pause_after,
         "paused": paused,
     }
-    if (cron is None) == (every is None):
-        raise InvalidSchedule("cron", cron, "want exactly one of cron= and every=")
+    if callable(cron):
+        raise InvalidSchedule("function", cron, "want brackets: @schedule(cron=…) or @schedule(every=…)")
 
     def decorate(function: Callable[P, R]) -> ScheduledFunction[P, R]:
         if not callable(function) or isinstance(function, type):
@@ -157,8 +157,14 @@ def schedule(
         given = getattr(function, "__name__", None) if name is None else name
         if given is None:
             raise InvalidSchedule("name", None, "want name= for a function that has none")
-        event = Event(given, payload, stream=stream, correlation=correlation, codec=codec)
-        return ScheduledFunction(function, Upsert(key=given, event=event, **words))
+        try:
+            if (cron is None) == (every is None):
+                raise InvalidSchedule("cron", cron, "want exactly one of cron= and every=")
+            event = Event(given, payload, stream=stream, correlation=correlation, codec=codec)
+            return ScheduledFunction(function, Upsert(key=given, event=event, **words))
+        except InvalidSchedule as error:
+            error.add_note(f"in @schedule(…) of the function {getattr(function, '__name__', given)}")
+            raise
 
     return decorate
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -28,6 +29,10 @@ _HOW_OFTEN = ("cron", "every")
 _ONCE = ("at", "delay")
 _WHY_NOT_ONCE = "a one-shot is not declared, as each apply would arm it anew: want cron or every"
 _UNBOUNDED = 2**40  # how large a payload may be is the queue's to say
+
+
+COUNTED_NAME = re.compile(r".*cron-[1-9][0-9]*", re.DOTALL)
+"""What `Naming` calls entries."""
 
 
 class Naming:

@@ -85,7 +85,7 @@ def _imported(name: str, target: str) -> ModuleType:
 def _fault_of(error: InvalidSchedule, target: str) -> Fault:
     """A refusal of the decorator, with the line that it stands on."""
     place = _last_line(error)
-    text = str(error).removeprefix(f"{error.field}: ")
+    text = "; ".join([str(error).removeprefix(f"{error.field}: "), *getattr(error, "__notes__", ())])
     return Fault(place[0] if place else target, place and place[1], error.field, text)
 
 
