@@ -68,7 +68,7 @@ def expected(all_ms: list[int], policy: Policy, at_ms: int, now_ms: int) -> Plan
         return Plan(at_ms, after(now_ms), len(overdue) - 1)
     if policy.misfire == "catch_up":
         kept = overdue[-policy.max_catch_up :]
-        return Plan(kept[0], after(kept[0]), 0, len(overdue) - len(kept))
+        return Plan(kept[0], after(kept[0]), 0, len(overdue) - len(kept), "over max_catch_up")
     kept = [one for one in overdue if one >= now_ms - policy.grace_ms]
     if kept:
         return Plan(kept[0], after(now_ms), len(kept) - 1, len(overdue) - len(kept))
