@@ -15,6 +15,7 @@ import timerq.cli.ask
 from tests.support.cli import Run, objects, run_cli, upsert
 from timerq import Event, TimerQueue
 from timerq.cli import show
+from timerq.testing import fire_due
 
 pytestmark = pytest.mark.one_server
 
@@ -154,6 +155,23 @@ def test_publish_and_tail(run: Run) -> None:
     assert len(run("tail", "--from-start", "--count", "3").stdout.splitlines()) == 3
 
 
+def test_tail_says_where_an_event_comes_from_and_shows_its_id(run: Run, queue: TimerQueue) -> None:
+    upsert(run, "k", "--every", "1h", "--initial-delay", "0s")
+    fire_due(queue)
+    run("trigger", "k")
+    run("backfill", "k", "--start", "2026-01-01T00:00:00Z", "--end", "2026-01-01T00:59:59Z", "--yes")
+    run("publish", "--type", "paid", "--key", "k")
+    run("publish", "--type", "other", "--key", "l")
+    events = objects(run("tail", "--no-follow", "--key", "k", "--json"))
+    assert [event["backfill"] for event in events] == [False, False, True, False]
+    lines = run("tail", "--no-follow", "--key", "k").stdout.splitlines()
+    assert all(event["id"] in line for event, line in zip(events, lines, strict=True))
+    told = [line.split("  ")[1] for line in lines]
+    assert re.fullmatch(r"\+\S+m?s", told[0])
+    assert told[1:] == ["triggered", f"backfilled of {show.local(events[2]['at_ms'])}", "published"]
+    assert ["#1" in line.split("  ") for line in lines] == [True, False, False, False]
+
+
 def test_tail_shows_every_tenant_unless_one_is_named(run: Run) -> None:
     for tenant in ("a", "b"):
         run("--tenant", tenant, "publish", "--type", "t", "--key", "k")
@@ -240,6 +258,72 @@ def test_list_by_due_time_is_soonest_first(run: Run) -> None:
     found = objects(run("list", "--due-from", "1900000001000", "--due-to", "1900000002999", "--json"))
     assert [one["key"] for one in found] == ["b", "c"]
     assert run("list", "--due-to", "1900000002999", "--after", "x").exit_code == 2
+
+
+def test_list_filters_by_state_and_by_set(run: Run, queue: TimerQueue, redis_client: redis.Redis) -> None:
+    queue.upsert_many({"key": f"k{i:03}", "event": Event("t"), "every": "1h"} for i in range(250))
+    for i in (3, 100, 240):
+        run("pause", f"k{i:03}")
+    queue.apply_set("web", [{"key": "set1", "event": Event("t"), "every": "1h"}])
+    paused = ["k003", "k100", "k240"]
+
+    def keys(*words: str) -> list[str]:
+        return [found["key"] for found in objects(run("list", "--json", *words)) if "key" in found]
+
+    assert keys("--state", "paused") == paused
+    assert keys("--set", "web") == ["set1"]
+    assert keys("--state", "held") == keys("--state", "paused", "--set", "web") == []
+    assert len(keys("--state", "armed", "--state", "paused")) == 251
+    assert keys("--state", "paused", "--due-to", "9999-01-01T00:00:00Z") == []
+    assert len(keys("--state", "armed", "--due-to", "9999-01-01T00:00:00Z", "--limit", "5")) == 5
+    first = objects(run("list", "--json", "--state", "paused", "--limit", "2"))
+    assert [found.get("key") for found in first] == ["k003", "k100", None]
+    assert keys("--state", "paused", "--limit", "2", "--after", first[-1]["cursor"]) == ["k240"]
+    rows = run("list", "--state", "paused").stdout.splitlines()[1:]
+    assert len(rows) == 3
+    assert all(re.search(r"Z|:\d\d  +paused  +every 1h  +t$", row) and " in " not in row for row in rows)
+    assert run("list", "--state", "asleep").exit_code == 2
+
+
+def test_what_is_held_is_found_and_told_in_short(
+    run: Run, queue: TimerQueue, redis_client: redis.Redis
+) -> None:
+    redis_client.set("{timerq:0}:s:odd", "no stream")
+    upsert(run, "k", "--at", "1000", "--stream", "odd")
+    upsert(run, "fine")
+    assert "--state held" not in run("stats").stderr
+    fire_due(queue)
+    assert "timerq list --state held" in run("stats").stderr
+    (row,) = run("list", "--state", "held").stdout.splitlines()[1:]
+    assert re.search(r"  held: stream odd: WRONGTYPE .{1,20}…  ", row)
+    (found,) = objects(run("list", "--state", "held", "--json"))
+    assert f"held: {found['held']}" in run("get", "k").stdout
+    assert "To mend it, what lies under the name of its stream" in run("why", "k").stdout
+
+
+def test_what_waits_for_an_event_is_shown_so(run: Run, queue: TimerQueue) -> None:
+    upsert(run, "k", "--every", "1ms", "--overlap", "queue")
+    fire_due(queue)
+    while "armed" in run("list").stdout:  # until its next one is due
+        pass
+    assert re.search(r" ago  +waits  +every 1ms", run("list").stdout)
+    assert "waits for the event that is not done" in run("get", "k").stdout
+    assert objects(run("get", "k", "--json"))[0]["state"] == "armed"
+
+
+def test_a_table_on_a_narrow_terminal_cuts_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    rows = show.Rows("key", "owner", "timing", whole=("timing",), optional=("owner",))
+    timing = "cron 0 9 * * MON-FRI,SAT#2 and on, America/Argentina/Buenos_Aires"
+    rows.add([["a-key-that-is-longer", "", timing], ["b", "", "every 5s"]])
+    shown = capsys.readouterr().out
+    assert timing in shown
+    assert "owner" not in shown
+    rows.add([["c", "somebody", "every 5s"]])
+    assert "somebody" in capsys.readouterr().out
 
 
 def test_tenants_are_apart_and_options_may_stand_behind_the_command(run: Run) -> None:
