@@ -24,7 +24,8 @@ from timerq import (
     TimerqError,
     Timing,
 )
-from timerq.model import check_plain_name, check_text, to_datetime
+from timerq.commands.history import History, LogEntry
+from timerq.model import Rule, check_plain_name, check_text, to_datetime
 
 LONG = "k" * 513
 TWO_BYTES_EACH = "é" * 256
@@ -82,6 +83,28 @@ def test_a_schedule_tells_its_instant() -> None:
     schedule = Schedule("k", Event("t"), Timing("once", at_ms=1000), 1000, 1, State.ARMED)
     assert schedule.at == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     assert (schedule.tenant, schedule.owner, schedule.n, schedule.held) == ("default", None, 0, None)
+
+
+def test_what_one_prints_is_short_and_readable() -> None:
+    once = Schedule("k", Event("t", {"secret": 1}), Timing("once", at_ms=1000), 1000, 1, State.ARMED)
+    assert repr(once) == "<Schedule 'k': due 1970-01-01 00:00:01Z, once, 't'>"
+    every = dataclasses.replace(once, owner="o", timing=Timing("every", every_ms=90_500), state=State.PAUSED)
+    assert repr(every) == (
+        "<Schedule 'k' of 'o': paused, due 1970-01-01 00:00:01Z, every 0:01:30.500000, 't'>"
+    )
+    rule = Rule(("0 9 * * *", "@monthly"), "Europe/Paris")
+    cron = dataclasses.replace(once, timing=Timing("cron", rule=rule), at_ms=1001)
+    assert repr(cron) == (
+        "<Schedule 'k': due 1970-01-01 00:00:01.001Z, cron '0 9 * * *' and 1 more, Europe/Paris, 't'>"
+    )
+    assert repr(Change(Outcome.NOT_PENDING, "k", "o")) == "<Change NOT_PENDING 'k' of 'o'>"
+    assert repr(Change(Outcome.TRIGGERED, "k", None, 7, 1000, "0-7-t1", "fsync")) == (
+        "<Change TRIGGERED 'k', version 7, at 1970-01-01 00:00:01Z, event '0-7-t1', fsync>"
+    )
+    entry = LogEntry(1000, "paused", 1)
+    assert repr(History("k", None, once, (entry,))) == f"<History of 'k': 1 entry, {once!r}>"
+    assert repr(History("k", "o", None)) == "<History of 'k' of 'o': 0 entries, nothing is stored>"
+    assert repr(History("k", None, None, unreadable="odd")) == "<History of 'k': 0 entries, odd>"
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))

@@ -60,6 +60,13 @@ class History:
     unreadable: str | None = None
     dispatchers: int | None = None
 
+    def __repr__(self) -> str:
+        """How much is known, in one line; `timerq.explain.sentences` tells it."""
+        of = "" if self.owner is None else f" of {self.owner!r}"
+        count = f"{len(self.entries):,} entr{'y' if len(self.entries) == 1 else 'ies'}"
+        stored = self.unreadable if self.schedule is None else repr(self.schedule)
+        return f"<History of {self.key!r}{of}: {count}, {stored or 'nothing is stored'}>"
+
 
 @dataclass(frozen=True, slots=True)
 class _Piece:

@@ -13,8 +13,9 @@ from itertools import groupby
 from timerq.commands.history import History
 from timerq.explain.definition import When, describe, times, timing_text
 from timerq.explain.outlook import caveat, nothing, outlook, standing
-from timerq.explain.phrases import sentence, utc
+from timerq.explain.phrases import sentence
 from timerq.explain.story import Line, folded, last_life, story
+from timerq.model import instant_text as utc
 
 __all__ = ["When", "caveat", "sentences", "timing_text", "utc"]
 

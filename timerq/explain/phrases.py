@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from timerq.explain.definition import When, times
 from timerq.explain.story import Line
-from timerq.model import to_datetime
 from timerq.timing.instants import MAX_INSTANT_MS
 from timerq.timing.texts import length
 
@@ -16,12 +15,6 @@ LEAVES_NO_TRACE = (
 )
 
 _EVENT_ID = r"\d{1,4}-\d{1,16}-\w{1,20}"
-
-
-def utc(at_ms: int) -> str:
-    """An instant (epoch ms) in UTC: ``2026-01-01 09:00:00Z``, with milliseconds where it has any."""
-    parts = "milliseconds" if at_ms % 1000 else "seconds"
-    return to_datetime(at_ms).isoformat(" ", parts).replace("+00:00", "Z")
 
 
 def sentence(line: Line, when: When) -> str:

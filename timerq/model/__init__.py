@@ -7,7 +7,14 @@ schedule  Event, and the Schedule that publishes it           answers   what cal
 """
 
 from timerq.model.answers import Backfilled, Change, Outcome, Page, Stats, Swept
-from timerq.model.names import MAX_NAME_BYTES, check_plain_name, check_text, tick_name, to_datetime
+from timerq.model.names import (
+    MAX_NAME_BYTES,
+    check_plain_name,
+    check_text,
+    instant_text,
+    tick_name,
+    to_datetime,
+)
 from timerq.model.schedule import Codec, Event, Fire, Schedule, State
 from timerq.model.timing import DstGap, DstOverlap, Misfire, Overlap, Policy, Rule, Timing
 
@@ -33,6 +40,7 @@ __all__ = [
     "Timing",
     "check_plain_name",
     "check_text",
+    "instant_text",
     "tick_name",
     "to_datetime",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from timerq.model.names import instant_text
 from timerq.model.schedule import Schedule
 
 
@@ -59,6 +60,19 @@ class Change:
     at_ms: int | None = None
     event_id: str | None = None
     durable: str = "accepted"
+
+    def __repr__(self) -> str:
+        """What became of it, in one line, without what there is nothing to say of."""
+        parts = [f"{self.outcome} {self.key!r}" + ("" if self.owner is None else f" of {self.owner!r}")]
+        if self.version:
+            parts.append(f"version {self.version}")
+        if self.at_ms is not None:
+            parts.append(f"at {instant_text(self.at_ms)}")
+        if self.event_id is not None:
+            parts.append(f"event {self.event_id!r}")
+        if self.durable != "accepted":
+            parts.append(self.durable)
+        return f"<Change {', '.join(parts)}>"
 
     def __bool__(self) -> bool:
         return self.outcome not in (Outcome.NOT_PENDING, Outcome.VERSION_MISMATCH)

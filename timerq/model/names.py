@@ -39,6 +39,12 @@ def to_datetime(instant_ms: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=instant_ms)
 
 
+def instant_text(at_ms: int) -> str:
+    """An instant (epoch ms) in UTC: ``2026-01-01 09:00:00Z``, with milliseconds where it has any."""
+    parts = "milliseconds" if at_ms % 1000 else "seconds"
+    return to_datetime(at_ms).isoformat(" ", parts).replace("+00:00", "Z")
+
+
 def tick_name(name: str, at_ms: int) -> str:
     """The stable name of one occurrence: ``weekly-report-2026-10-05T090000Z`` for ``at_ms`` (epoch ms), in UTC.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
 
 from timerq.errors import InvalidSchedule
-from timerq.model.names import check_plain_name, check_text, to_datetime
+from timerq.model.names import check_plain_name, check_text, instant_text, to_datetime
 from timerq.model.timing import Timing
 
 Codec = Literal["msgpack", "json"]
@@ -105,7 +105,24 @@ class Schedule:
     running_until_ms: int | None = None
     failures: int = 0
 
+    def __repr__(self) -> str:
+        """What it is and when it is due, in one line; the payload is not told."""
+        of = "" if self.owner is None else f" of {self.owner!r}"
+        due = "due" if self.state is State.ARMED else f"{self.state}, due"
+        what = f"{_how_often(self.timing)}, {self.event.type!r}"
+        return f"<Schedule {self.key!r}{of}: {due} {instant_text(self.at_ms)}, {what}>"
+
     @property
     def at(self) -> datetime:
         """The next occurrence's instant, as an aware UTC datetime."""
         return to_datetime(self.at_ms)
+
+
+def _how_often(timing: Timing) -> str:
+    if timing.every_ms is not None:
+        return f"every {timedelta(milliseconds=timing.every_ms)}"
+    rule = timing.rule
+    if rule is None or not rule.cron:
+        return timing.kind
+    more = "" if len(rule.cron) == 1 else f" and {len(rule.cron) - 1} more"
+    return f"cron {rule.cron[0]!r}{more}, {rule.timezone}"
