@@ -79,7 +79,7 @@ def refusal(act: Callable[[], Any]) -> InvalidSchedule:
         act()
     error = caught.value
     assert str(error).startswith(f"{error.field}: got ")
-    assert error.want.startswith("want ")
+    assert error.want.startswith(("want ", "did you mean "))
     return error
 
 
@@ -334,6 +334,13 @@ def test_an_item_may_be_a_mapping_with_the_same_words() -> None:
 )
 def test_a_mapping_that_is_no_item_is_refused_by_the_word(field: str, item: Any) -> None:
     assert refusal(lambda: upsert.item(SCOPE, item)).field == field
+
+
+def test_a_slip_in_a_word_of_a_mapping_is_told_the_nearest_one() -> None:
+    dely = refusal(lambda: upsert.item(SCOPE, {"key": "k", "event": EVENT, "dely": 1}))
+    assert dely.want == "did you mean delay?"
+    typ = refusal(lambda: upsert.item(SCOPE, {"key": "k", "event": {"type": "t", "typ": 1}, "delay": 1}))
+    assert typ.want == "did you mean type?"
 
 
 def test_a_word_of_a_mapping_may_be_none_for_not_given() -> None:
