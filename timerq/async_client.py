@@ -192,17 +192,18 @@ class AsyncTimerQueue:
 
         ``every``: the first fire is after one interval, or after ``initial_delay`` (0: at once), or on the grid of
         ``start`` or ``anchor`` (an instant, or "clock": on the hour, on the minute). It keeps its rate, or with
-        ``fixed_delay`` comes an interval after the last one was handled. ``cron``: one or several expressions, see
-        `timerq.timing.cron`, read in ``timezone`` (an IANA name; UTC). ``dst_gap`` ("shift", "skip") and
-        ``dst_overlap`` ("first", "second", "both") say what a clock change does to fixed times; ``exclude`` leaves out
-        dates ("2026-12-25"), ranges ("2026-12-24/2026-12-26") and expressions. Both kinds: none is due after
+        ``fixed_delay`` comes an interval after the last one was fired (with ``ack_group``: handled). ``cron``: one or
+        several expressions, see `timerq.timing.cron`, read in ``timezone`` (an IANA name; UTC). ``dst_gap`` ("shift",
+        "skip") and ``dst_overlap`` ("first", "second", "both") say what a clock change does to fixed times; ``exclude``
+        leaves out dates ("2026-12-25"), ranges ("2026-12-24/2026-12-26") and expressions. Both kinds: none is due after
         ``until``, there are ``limit`` at the most, each is put off by up to ``jitter``, the same for each occurrence
         every time. ``misfire`` says what becomes of those that nobody was there to fire: "fire_once" folds them into
         one event that says how many it stands for; "skip" leaves out what is overdue by more than ``grace`` (10 s);
         "catch_up" publishes each one, the last ``max_catch_up`` (100) of them. ``overlap`` says what becomes of one
         that is due while the event before it is not handled: "allow", "skip", "queue" (one waits). Handled is what
-        ``ack_group`` acknowledged (without one: anyone), what `done` was told, or what is older than
-        ``running_timeout`` (1 h). ``pause_after`` so many failures in a row it pauses. ``by`` is who sets it.
+        `done` was told (``ack_group`` names those whose part it is to tell; an XACK alone tells nothing), or what is
+        older than ``running_timeout`` (1 h). ``pause_after`` so many failures in a row it pauses. ``by`` is who sets
+        it.
 
         ``mode``: "replace"; "keep" leaves an existing one in place; "earliest" and "latest" let the one-shot that is
         due earlier or later win. ``max_wait`` is for a debounce: pushed again and again, it fires no later than that
@@ -428,9 +429,9 @@ class AsyncTimerQueue:
     ) -> Backfilled:
         """Publishes the occurrences of a past range, both ends included, marked ``backfill``.
 
-        Each has the id ``…-b<at>``, however often it is asked for; the schedule's timing, ``n`` and counters stay. At
-        most 100,000 at a time. Raises `InvalidSchedule` for a range that is not of the past, and for a schedule
-        without a grid.
+        Each has the id ``…-b<at>``, however often one version of the schedule is asked for it; the schedule's timing,
+        ``n`` and counters stay. At most 100,000 at a time. Raises `InvalidSchedule` for a range that is not of the
+        past, and for a schedule without a grid.
         """
         scope = await self._open()
         now = await self._link.server_clock(scope.namespace)

@@ -35,8 +35,9 @@ from timerq.cli.options import (
     type_option,
     when_options,
 )
+from timerq.cli.surprises import note_surprises
 from timerq.client import Handle
-from timerq.commands.arming import Upsert
+from timerq.commands.arming import Upsert, timing_of
 from timerq.commands.rehearsal import rehearse
 from timerq.errors import QueueUnavailable
 from timerq.model import Outcome
@@ -80,9 +81,9 @@ def upsert(
 ) -> None:
     """Create the schedule of KEY, or replace the one that waits under it.
 
-    Give exactly one of --at, --delay, --every and --cron. With --file, each line is a JSON object with the same words:
-    {"key": …, "event": {"type": …, "payload": …}, "delay": "90s"}; a bad line is reported with its number and the rest
-    goes on.
+    Give exactly one of --at, --delay, --every and --cron. A key that begins with - goes last, behind --. With --file,
+    each line is a JSON object with the same words: {"key": …, "event": {"type": …, "payload": …}, "delay": "90s"}; a
+    bad line is reported with its number and the rest goes on.
 
     \b
     Examples:
@@ -109,6 +110,8 @@ def upsert(
     event = event_of(event_type, payload, payload_file, stream, correlation, codec)
     if by is None and (timing["every"] is not None or timing["cron"] is not None):
         by = who()
+    if timing["anchor"] is not None or timing["cron"] is not None:
+        note_surprises(timing_of(Upsert(key, event, by=by, **timing)))
     with target.open() as queue:
         if dry_run:
             scope = target.scope(queue)

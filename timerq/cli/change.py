@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from timerq.cli import show
+from timerq.cli.absent import absent
 from timerq.cli.ask import confirm
 from timerq.cli.base import (
     NotFound,
@@ -20,12 +21,13 @@ from timerq.cli.base import (
 )
 from timerq.cli.options import by_option, event_of, event_options, type_option
 from timerq.cli.values import number
+from timerq.client import TimerQueue
 from timerq.model import Change, Outcome
 
 _version_option = click.option("--if-version", type=number, help="Only where this version is stored.")
 
 
-def _tell(change: Change, as_json: bool) -> None:
+def _tell(queue: TimerQueue, change: Change, as_json: bool) -> None:
     """Prints a change; one that found nothing or lost a race ends with its exit code."""
     name = show.name_of(change.key, change.owner)
     if as_json:
@@ -40,7 +42,7 @@ def _tell(change: Change, as_json: bool) -> None:
             words.append(change.durable)
         show.say("  ".join(words))
     if change.outcome is Outcome.NOT_PENDING:
-        raise NotFound(f"{name}: NOT_PENDING: nothing waits under this key")
+        raise absent(queue, change.key, change.owner, "NOT_PENDING")
     if change.outcome is Outcome.VERSION_MISMATCH:
         stored = f"version {change.version} is stored" if change.version else "nothing is stored"
         raise NotFound(f"{name}: VERSION_MISMATCH: {stored}")
@@ -89,7 +91,7 @@ def cancel(
         raise click.UsageError("--if-version goes with a KEY only")
     with target.open() as queue:
         if key is not None:
-            _tell(queue.cancel(key, owner=owner, if_version=if_version, durable=durable), as_json)
+            _tell(queue, queue.cancel(key, owner=owner, if_version=if_version, durable=durable), as_json)
             return
         if not yes:
             _ask(queue.count(prefix or "", owner=owner), prefix, owner)
@@ -129,7 +131,7 @@ def trigger(target: Target, /, key: str, by: str | None, as_json: bool, **option
       timerq trigger reminder:order-42 --consume
     """
     with target.open() as queue:
-        _tell(queue.trigger(key, by=by or who(), **options), as_json)
+        _tell(queue, queue.trigger(key, by=by or who(), **options), as_json)
 
 
 @click.command(cls=QueueCommand)
@@ -150,7 +152,7 @@ def pause(target: Target, /, key: str, by: str | None, as_json: bool, **options:
       timerq pause digest --note "closed until the 7th"
     """
     with target.open() as queue:
-        _tell(queue.pause(key, by=by or who(), **options), as_json)
+        _tell(queue, queue.pause(key, by=by or who(), **options), as_json)
 
 
 @click.command(cls=QueueCommand)
@@ -174,7 +176,7 @@ def resume(target: Target, /, key: str, by: str | None, as_json: bool, **options
       timerq resume digest --from-now
     """
     with target.open() as queue:
-        _tell(queue.resume(key, by=by or who(), **options), as_json)
+        _tell(queue, queue.resume(key, by=by or who(), **options), as_json)
 
 
 @click.command(cls=QueueCommand)
@@ -208,4 +210,4 @@ def publish(
     """
     event = event_of(event_type, payload, payload_file, stream, correlation, codec)
     with target.open() as queue:
-        _tell(queue.publish(event, key=key, **options), as_json)
+        _tell(queue, queue.publish(event, key=key, **options), as_json)

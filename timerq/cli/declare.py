@@ -150,6 +150,12 @@ def crontab(
     declared = load_crontab(
         data, name, label, system=system, event_type=event_type, prefix=prefix, hint=_HINT
     )
+    for one in declared.schedules:
+        if one.upsert.exclude is not None:
+            show.note(
+                f"{one.where}: {show.clean(one.name)}: a day must fit both day fields, as for cron: the weekdays that "
+                "do not are left out by exclude."
+            )
     with target.open() as queue:
         if dry_run:
             show_plan(plan_for(queue, declared), as_json, how["prune"], how["take_over"])

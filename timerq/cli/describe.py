@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from timerq.cli import show
-from timerq.cli.base import NotFound, QueueCommand, Target, json_option, owner_option, pass_target
+from timerq.cli.absent import absent
+from timerq.cli.base import QueueCommand, Target, json_option, owner_option, pass_target
 from timerq.cli.moments import moment_words, say_moments
 from timerq.commands.recurring import upcoming
 from timerq.commands.rehearsal import NEXT, Rehearsed
@@ -36,8 +37,8 @@ def get(target: Target, /, key: str, owner: str | None, as_json: bool) -> None:
     """
     with target.open() as queue:
         schedule = queue.get(key, owner=owner)
-    if schedule is None:
-        raise missing(key, owner)
+        if schedule is None:
+            raise absent(queue, key, owner)
     recurs = schedule.timing.kind != "once"
     following: list[Moment] = []
     try:
@@ -80,12 +81,6 @@ def note_caveat(schedule: Schedule) -> None:
     text = caveat(schedule, show.now_ms(), show.local)
     if text is not None:
         show.note(show.clean(text))
-
-
-def missing(key: str, owner: str | None) -> NotFound:
-    """There is no such schedule."""
-    hint = "If it belongs to an owner, name that with --owner. See what waits with: timerq list"
-    return NotFound(f"{show.name_of(key, owner)}: nothing waits under this key", hint)
 
 
 def _lines(schedule: Schedule) -> Iterator[tuple[str, str | None]]:

@@ -7,11 +7,22 @@ from typing import Any
 import click
 
 from timerq.cli import show
+from timerq.cli.absent import absent
 from timerq.cli.ask import confirm
-from timerq.cli.base import NotFound, QueueCommand, Target, json_option, owner_option, pass_target, who
-from timerq.cli.describe import missing, note_caveat, say_next
+from timerq.cli.base import (
+    BadInput,
+    NotFound,
+    QueueCommand,
+    Target,
+    json_option,
+    owner_option,
+    pass_target,
+    who,
+)
+from timerq.cli.describe import note_caveat, say_next
 from timerq.cli.moments import moment_words, say_moments
 from timerq.cli.options import by_option, calendar_options, every_option, window_options
+from timerq.cli.surprises import note_surprises
 from timerq.cli.values import instant, number
 from timerq.commands.recurring import upcoming
 from timerq.commands.rehearsal import backfill_size
@@ -68,15 +79,16 @@ def preview(
     timing = resolve_timing(
         every=every, start=start, until=until, limit=limit, words=Words(cron=expressions or None, **words)
     )
+    note_surprises(timing)
     tenant = target.resolve().tenant
     found = instants(timing, after=after, n=count, key=key, tenant=tenant, owner=owner)
+    if not found:
+        raise BadInput("there is none: it would have ended before its first one, or fire after the year 9999")
     if as_json:
         _say_json(moments(timing, found))
     else:
         after_ms = show.now_ms() if after is None else resolve_instant(after, field="after")
         say_moments(moments(timing, found), timing=timing, after_ms=after_ms)
-    if not found:
-        show.note("There is none: it has ended, or would fire after the year 9999.")
 
 
 def _say_json(found: list[Moment]) -> None:
@@ -99,8 +111,8 @@ def next_(target: Target, /, key: str, count: int, owner: str | None, as_json: b
     """
     with target.open() as queue:
         schedule = queue.get(key, owner=owner)
-    if schedule is None:
-        raise missing(key, owner)
+        if schedule is None:
+            raise absent(queue, key, owner)
     found = moments(schedule.timing, upcoming(schedule, count))
     if as_json:
         _say_json(found)
@@ -129,10 +141,10 @@ def backfill(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Publish the occurrences of a past range of KEY, both ends included.
+    """Publish the occurrences of a past range of KEY, both ends included: 100,000 at the most.
 
-    Each event is marked as a backfill and has the same id however often this is done; the schedule itself stays as it
-    is. How many there are is shown first, and asked about unless --yes.
+    Each event is marked as a backfill, and done again it has the same id, until the schedule is replaced by another
+    version; the schedule itself stays as it is. How many there are is shown first, and asked about unless --yes.
 
     \b
     Example:
@@ -144,17 +156,18 @@ def backfill(
             scope = target.scope(queue)
             size = queue.run(backfill_size(scope, key, owner, start, end, show.now_ms()))
             if size is None:
-                raise missing(key, owner)
+                raise absent(queue, key, owner)
             what = f"{size:,} event{'' if size == 1 else 's'} of {name}"
             if size:
                 confirm(f"Publish {what}?", f"publish {what}", "nothing was published")
         found = queue.backfill(key, start, end, owner=owner, by=by or who())
+        gone = absent(queue, key, owner) if found.outcome is Outcome.NOT_PENDING else None
     if as_json:
         show.say_json({part: getattr(found, part) for part in found.__dataclass_fields__})
     elif found:
         show.say(f"{found.published:,} published")
-    if found.outcome is Outcome.NOT_PENDING:
-        raise missing(key, owner)
+    if gone is not None:
+        raise gone
     if not found:
         raise NotFound(
             f"{name}: {found.outcome}: replaced meanwhile, after {found.published:,} events; version "
@@ -171,7 +184,7 @@ def done(target: Target, /, event_id: str, error: str | None, as_json: bool) -> 
     """Say that the event EVENT_ID is handled, for schedules with --overlap, --fixed-delay or --pause-after.
 
     What waits for it goes on. With --error it counts as a failure: so many in a row as --pause-after says pause the
-    schedule.
+    schedule. An event that was triggered or backfilled is one beside the schedule: nothing waits for it.
 
     \b
     Examples:

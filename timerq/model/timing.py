@@ -42,9 +42,10 @@ class Policy:
 
     ``misfire``: what becomes of missed occurrences; with "skip" those overdue by more than ``grace_ms`` are left out,
     with "catch_up" each one is published, the last ``max_catch_up`` at the most. ``overlap``: what becomes of an
-    occurrence that is due while the last one runs, which it does until it is acknowledged by ``ack_group`` (None: by
-    anyone), dead-lettered, or ``running_timeout_ms`` old. ``fixed_delay``: the next one comes an interval after the
-    last one was handled. ``pause_after``: how many failures in a row pause the schedule.
+    occurrence that is due while the last one runs, which it does until `done` is told that it is handled
+    (``ack_group``: whose part that is; None: anyone's), or until it is ``running_timeout_ms`` old. ``fixed_delay``: the
+    next one comes an interval after the last one was fired, or where there is an ``ack_group`` handled.
+    ``pause_after``: how many failures in a row pause the schedule.
     """
 
     misfire: Misfire = "fire_once"

@@ -78,6 +78,17 @@ def parse_cron(text: str, field: str = "cron") -> CronFields:
         raise InvalidSchedule(field, text, refused.want) from None
 
 
+def is_pair_of_days(text: str) -> bool:
+    """Whether both day fields of an expression are restricted, and one of them begins with ``*``, as ``*/2`` does.
+
+    Debian's cron then wants a day that fits both; here, as in every pair of day fields, either is enough.
+    """
+    fields = parse_cron(text)
+    day, _, weekday = (*_TOKEN.findall(text)[-3:], "", "")[:3]
+    both = fields.days_restricted and fields.weekdays_restricted
+    return both and "*" in (day[:1], weekday[:1])
+
+
 # -------------------------------------------------------------------------------------------------- expressions
 
 _WANT = (
