@@ -160,7 +160,7 @@ class Record:
     first: int | None = None
     missed: int | None = None  # a calendar has said of `at` how many later ones it stands for
     held: bool = False  # says why
-    paused_by: tuple[str, str] | None = None
+    paused_by: tuple[str, str, str] | None = None  # who, why, when
     spoilt: bool = False
 
     def __getattr__(self, name: str) -> Any:
@@ -366,7 +366,7 @@ class ModelPartition:
             if kind == "e" and due < now:
                 due += math.ceil((now - due) / record.every) * record.every
             same = old and old.definition == w.definition and not old.spoilt
-            if old and same and not w.restart and not w.reset and old.state != "h":
+            if old and same and not w.restart and not w.reset:
                 want = old.state
                 if w.paused:
                     want = "p"
@@ -410,7 +410,7 @@ class ModelPartition:
 
     # ------------------------------------------------------------------------------------------- other verbs
 
-    def cancel(self, now: int, ids: Sequence[tuple[Id, int | None]]) -> list[tuple[Any, ...]]:
+    def cancel(self, now: int, ids: Sequence[tuple[Id, int | None]], by: str = "") -> list[tuple[Any, ...]]:
         answers: list[tuple[Any, ...]] = []
         for id, if_version in ids:
             old = self.records.get(id)
@@ -420,14 +420,14 @@ class ModelPartition:
                 self.floors[id] = self.last or 0
                 answers.append(("NOT_PENDING",))
             else:
-                self._cancel(now, id, old)
+                self._cancel(now, id, old, by)
                 answers.append(("CANCELLED", old.version, old.at))
         return answers
 
-    def _cancel(self, now: int, id: Id, old: Record) -> None:
+    def _cancel(self, now: int, id: Id, old: Record, by: str = "") -> None:
         if old.n:
             self.floors[id] = old.version
-        self._log(now, "cancelled", id, old.version)
+        self._log(now, "cancelled", id, old.version, by=by)
         self._forget(id)
 
     def sweep(self, now: int, tenant: str, prefix: str, owner: str | None) -> int:
@@ -457,7 +457,9 @@ class ModelPartition:
                 answers.append(("NOT_PENDING",))
             elif item.verb in ("trigger", "consume"):
                 answers.append(self._trigger(now, old, item, len(items)))
-            elif (item.verb == "pause") == (old.state == "p"):
+            elif (item.verb == "pause") == (old.state == "p") and not (
+                item.verb == "pause" and (item.by or item.note)
+            ):
                 answers.append(("UNCHANGED", old.version, old.at))
             elif item.verb == "pause":
                 self._pause(now, item.id, old, item.note, item.by)
@@ -501,8 +503,7 @@ class ModelPartition:
     def _pause(self, now: int, id: Id, r: Record, note: str, by: str) -> None:
         self._set_aside_no_more(id, r)
         r.state = "p"
-        if note or by:
-            r.paused_by = by, note
+        r.paused_by = by, note, str(now)
         self._score(id, None)
         self._log(now, "paused", id, r.version, note, by)
 
@@ -569,12 +570,12 @@ class ModelPartition:
             return ("NOT_PENDING",)
         r.failures = 0 if error is None else r.failures + 1
         if error is not None:
-            self._log(now, "failed", id, r.version, error)
+            self._log(now, "failed", id, r.version, f"{event_id} {error}")
         if was and r.waits_for_handling:
             r.at = now + r.every
             if r.at > r.until:
                 self._forget(id)
-                self._log(now, "ended", id, r.version)
+                self._ended(now, id, r, "until")
                 return ("DONE", r.version, r.at)
             if r.state != "p":
                 self._score(id, r.at)
@@ -583,7 +584,9 @@ class ModelPartition:
         outcome = "DONE"
         if error is not None and r.failures >= (r.ways.pause_after or math.inf) and r.state != "p":
             outcome = "PAUSED"
-            self._pause(now, id, r, f"{r.failures} failures in a row: {error}", "timerq")
+            why = f"{r.failures} failure{'' if r.failures == 1 else 's'} in a row: {error}"
+            self._pause(now, id, r, why, "timerq")
+            self._report(now, "schedule.paused", id, r, f"p{now}", r.at, r.n, why)
         self._wake(before)
         return (outcome, r.version, r.at)
 
@@ -652,11 +655,12 @@ class ModelPartition:
             handed.append(Handed("claimed", id, r.version, r.n, r.at, r.definition))
             return None
         if r.waits_for_handling and r.at > r.until:
-            self._log(now, "ended", id, r.version)
+            self._ended(now, id, r, "until")
             self._forget(id)
             return None
 
         stands_for, following = self._what_follows(now, r)
+        ended = "last" if r.window[0] is None else "until"
         if busy:
             why = f"{busy.event_id} is not done"
             self._skip(now, id, r, 1 + stands_for, why)
@@ -677,9 +681,9 @@ class ModelPartition:
             r.totals = fired + 1, missed + stands_for, skipped
             r.n += 1
             if r.window[1] is not None and r.totals[0] >= r.window[1]:
-                following = None
+                following, ended = None, "limit"
         if following is None:
-            self._log(now, "ended", id, r.version)
+            self._ended(now, id, r, ended)
             self._forget(id)
         else:
             self._set_aside_no_more(id, r)
@@ -758,9 +762,15 @@ class ModelPartition:
         elif r.state != "c":
             return "STALE"
         else:
-            self._skip(now, handed.id, r, skipped, "too late")
+            self._skip(
+                now,
+                handed.id,
+                r,
+                skipped,
+                "over max_catch_up" if r.ways.misfire == "catch_up" else "too late",
+            )
             if at == 0:
-                self._log(now, "ended", handed.id, r.version)
+                self._ended(now, handed.id, r, "last" if r.window[0] is None else "until")
                 self._forget(handed.id)
                 return "ADVANCED"
             r.state, r.at, r.following = "a", at, following
@@ -770,6 +780,9 @@ class ModelPartition:
         return "ADVANCED"
 
     # ------------------------------------------------------------------------------------------- parts
+
+    def _ended(self, now: int, id: Id, r: Record, why: str) -> None:
+        self._log(now, "ended", id, r.version, f"{why} {(r.totals or (0,))[0]}")
 
     def _reserve(self, now: int, count: int) -> None:
         self.first_version = max((self.last or 0) + 1, now * 1000)
@@ -825,7 +838,8 @@ class ModelPartition:
     def _report(
         self, now: int, event_type: str, id: Id, r: Record, suffix: str, at: int, n: int, why: str
     ) -> None:
-        """Tells operators, where that is possible."""
+        """Tells operators, where that is possible; in ASCII, since nobody knows where a text was cut."""
+        why = bytes(byte if byte < 128 else ord("?") for byte in why.encode()).decode()
         self._put(now, "errors", id, {
             "id": f"{self.number}-{r.version}-{suffix}", "type": event_type, "n": str(n), "version": str(r.version),
             "at": str(at), "missed": "0", "correlation": b"{}", "content_type": "application/json",

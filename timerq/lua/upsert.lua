@@ -172,7 +172,7 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
           arm(id, at, tonumber(at))
         else
           unscored[id] = true
-          if state == 'c' and call('ZREM', k_held, id) == 1 then call('HDEL', record, 'e') end
+          if (state == 'c' or state == 'h') and call('ZREM', k_held, id) == 1 then call('HDEL', record, 'e') end
         end
         log(want == 'p' and 'paused' or 'resumed', id, version)
       end
