@@ -64,14 +64,12 @@ class Published:
         """How it came to be published: by its timing, or outside of that, which its id tells."""
         if self.backfill:
             return "backfilled"
-        if self.n:
-            return "timing"
-        return _ORIGINS.get(self.id.rpartition("-")[2][:1], "timing")
+        last = self.id.rpartition("-")[2]
+        return "published" if last == "0" else _REASONS.get(last[:1], "timing")
 
 
-_ORIGINS: Mapping[str, Literal["triggered", "published", "report"]] = {
+_REASONS: Mapping[str, Literal["triggered", "report"]] = {
     "t": "triggered",
-    "0": "published",
     "s": "report",
     "h": "report",
     "p": "report",

@@ -49,6 +49,25 @@ def test_an_entry_is_read_as_an_event() -> None:
 
 
 @pytest.mark.parametrize(
+    ("id", "n", "more", "origin"),
+    [
+        (b"0-7-1", b"1", {}, "timing"),
+        (b"0-7-t5", b"0", {}, "triggered"),
+        (b"0-7-0", b"0", {}, "published"),
+        (b"0-7-b1900000000000", b"0", {b"backfill": b"1"}, "backfilled"),
+        (b"0-7-s1900000000000", b"0", {}, "report"),
+        (b"0-7-h1900000000000", b"3", {}, "report"),
+        (b"0-7-p1900000000000", b"3", {}, "report"),
+        (b"odd", b"0", {}, "timing"),
+    ],
+)
+def test_an_event_tells_how_it_came(id: bytes, n: bytes, more: dict[bytes, bytes], origin: str) -> None:
+    event = read_event(0, b"1-1", {**FIELDS, b"id": id, b"n": n, **more})
+    assert isinstance(event, Published)
+    assert (event.origin, event.backfill) == (origin, origin == "backfilled")
+
+
+@pytest.mark.parametrize(
     "damage",
     [
         {b"id": None},

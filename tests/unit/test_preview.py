@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import timerq
 from timerq import InvalidSchedule, TimerQueue, keys, preview
-from timerq.preview import MAX_PREVIEW, instants, moments
+from timerq.preview import MAX_PREVIEW, gaps, instants, moments
 from timerq.timing import Words, first_instants, resolve_timing
 
 VECTORS = json.loads((Path(__file__).parents[1] / "cases" / "cron-vectors.json").read_text())["vectors"]
@@ -286,3 +286,48 @@ def test_an_interval_has_no_zone():
 def test_where_no_local_time_can_be_told_it_is_utc():
     found = local("9999-12-31T22:00:00Z", 1, cron="30 * * * *", timezone="Pacific/Auckland")
     assert found == [("9999-12-31T22:30:00+00:00", None)]
+
+
+PARIS_SPRING = (datetime(2026, 3, 1, tzinfo=UTC), datetime(2027, 3, 31, tzinfo=UTC))
+
+
+def skipped(since: datetime, until: datetime, **words: Any) -> list[tuple[str, list[str], bool]]:
+    timing = resolve_timing(words=Words(**{"timezone": "Europe/Paris", **words}))
+    return [
+        (f"{gap.at:%Y-%m-%dT%H:%MZ}", [f"{wall:%d %H:%M:%S}" for wall in gap.walls], gap.made_up)
+        for gap in gaps(timing, since, until)
+    ]
+
+
+def test_the_fixed_times_that_a_gap_skips_are_told():
+    both = [("2026-03-29T01:00Z", ["29 02:30:00"], True), ("2027-03-28T01:00Z", ["28 02:30:00"], True)]
+    assert skipped(*PARIS_SPRING, cron="30 2 * * *") == both
+    left_out = [(at, walls, False) for at, walls, _ in both]
+    assert skipped(*PARIS_SPRING, cron="30 2 * * *", dst_gap="skip") == left_out
+    ((_, walls, _), _) = skipped(*PARIS_SPRING, cron="0-59 2 * * *")
+    assert walls == [f"29 02:0{i}:00" for i in range(4)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"cron": "*/10 2 * * *"},  # follows the clock: it never meant to be due in the gap
+        {"cron": "0 3 * * *"},
+        {"cron": "30 2 * * SAT"},
+        {"cron": "30 2 * * *", "timezone": "UTC"},
+        {"cron": "30 2 * * *", "exclude": ["2026-03-29", "2027-03-28"]},
+    ],
+)
+def test_what_no_gap_skips_is_not_told(words: dict[str, Any]):
+    assert skipped(*PARIS_SPRING, **words) == []
+
+
+def test_the_gaps_are_those_of_the_span_and_of_the_window():
+    at = datetime(2026, 3, 29, 1, tzinfo=UTC)
+    words = {"cron": "30 2 * * *"}
+    assert skipped(at, at + timedelta(days=1), **words) == []
+    assert len(skipped(at - timedelta(milliseconds=1), at, **words)) == 1
+    for window in ({"start": "2026-03-30T00:00:00Z"}, {"until": "2026-03-28T00:00:00Z"}):
+        timing = resolve_timing(words=Words(cron="30 2 * * *", timezone="Europe/Paris"), **window)
+        assert gaps(timing, PARIS_SPRING[0], datetime(2026, 4, 1, tzinfo=UTC)) == []
+    assert gaps(resolve_timing(every="1h"), *PARIS_SPRING) == []
