@@ -314,16 +314,25 @@ def test_what_waits_for_an_event_is_shown_so(run: Run, queue: TimerQueue) -> Non
 def test_a_table_on_a_narrow_terminal_cuts_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    rows = show.Rows("key", "owner", "timing", whole=("timing",), optional=("owner",))
-    timing = "cron 0 9 * * MON-FRI,SAT#2 and on, America/Argentina/Buenos_Aires"
-    rows.add([["a-key-that-is-longer", "", timing], ["b", "", "every 5s"]])
-    shown = capsys.readouterr().out
-    assert timing in shown
-    assert "owner" not in shown
-    rows.add([["c", "somebody", "every 5s"]])
-    assert "somebody" in capsys.readouterr().out
+    expression, zone = "cron 0 9,12 * * MON-FRI,SAT#2", "America/Argentina/Buenos_Aires"
+    for columns, together in (("120", True), ("80", False), ("20", False)):
+        monkeypatch.setenv("COLUMNS", columns)
+        rows = show.Rows("key", "owner", "timing", "state", whole=("timing",), optional=("owner",))
+        rows.add(
+            [
+                ["a-key-that-is-longer", "", f"{expression}, {zone}", "paused"],
+                ["b", "", "every 5s", "held: why"],
+            ]
+        )
+        shown = capsys.readouterr().out
+        assert expression in shown
+        assert zone in shown
+        assert (f"{expression}, {zone}" in shown) is together
+        assert "paused" in shown
+        assert "owner" not in shown
+        rows.add([["c", "somebody", "every 5s", "armed"]])
+        assert "somebody" in capsys.readouterr().out
 
 
 def test_tenants_are_apart_and_options_may_stand_behind_the_command(run: Run) -> None:

@@ -94,7 +94,8 @@ def _lines(schedule: Schedule) -> Iterator[tuple[str, str | None]]:
         yield "paused at", None if schedule.paused_ms is None else show.when(schedule.paused_ms)
         yield "because", _clean(schedule.paused_note)
     unless = ", not until it is resumed" if schedule.state is State.PAUSED else ""
-    yield "due", f"{show.when(schedule.at_ms)}{on_the_wall(schedule, show.local)}{unless}"
+    due = f"{show.when(schedule.at_ms)}{on_the_wall(schedule, show.local)}".replace(") (", "; ")
+    yield "due", f"{due}{unless}"
     yield "timing", show.timing_text(timing)
     yield from _definition(schedule)
     if timing.kind != "once":

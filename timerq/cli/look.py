@@ -135,7 +135,7 @@ def _row(schedule: Schedule) -> list[str]:
     return [
         show.clean(schedule.key),
         "" if schedule.owner is None else show.clean(schedule.owner),
-        show.local(schedule.at_ms),
+        show.local(schedule.at_ms // 1000 * 1000),
         "" if paused else show.relative(schedule.at_ms, show.now_ms()),
         show.state_text(schedule, short=True),
         show.timing_text(schedule.timing),

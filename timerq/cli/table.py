@@ -24,7 +24,8 @@ class Rows:
         whole: Sequence[str] = (),
         optional: Sequence[str] = (),
     ) -> None:
-        """``right`` ones are set to the right, ``whole`` ones are not broken on a narrow terminal.
+        """``right`` ones are set to the right, ``whole`` ones are not broken on a narrow terminal, but
+        behind a comma.
 
         ``optional`` ones are left out where none of their cells has anything in it: elsewhere than on a terminal the
         first piece settles that.
@@ -68,21 +69,36 @@ class Rows:
             click.echo("  ".join(cells).rstrip())
 
     def _draw(self, columns: Sequence[str], piece: Sequence[Sequence[str]]) -> None:
+        console = Console(highlight=False)
+        if self._needed(columns, piece) > console.width:
+            may_break = [column in self._whole for column in columns]
+            piece = [
+                [cell.replace(", ", ",\n") if may else cell for cell, may in zip(row, may_break, strict=True)]
+                for row in piece
+            ]
         table = Table(box=None, pad_edge=False, header_style="bold")
-        needed = len(columns) - 1
         for i, column in enumerate(columns):
-            width = max(len(column), *(Text(row[i]).cell_len for row in piece))
-            is_whole = column in self._whole
-            needed += width if is_whole else min(width, _NARROWEST)
             table.add_column(
                 column,
                 justify="right" if column in self._right else "left",
                 overflow="fold",
-                no_wrap=is_whole,
+                no_wrap=column in self._whole,
+                min_width=min(_width(column, piece, i), _NARROWEST),
             )
         for row in piece:
             table.add_row(*map(Text, row))
-        console = Console(highlight=False)
-        # where the whole ones alone do not fit, the terminal breaks the lines: nothing is cut
-        console.width = max(console.width, needed)
+        # where that does not fit, the terminal breaks the lines: nothing is cut
+        console.width = max(console.width, self._needed(columns, piece))
         console.print(table)
+
+    def _needed(self, columns: Sequence[str], piece: Sequence[Sequence[str]]) -> int:
+        """How many characters a line has at the least."""
+        widths = [(column, _width(column, piece, i)) for i, column in enumerate(columns)]
+        return sum(
+            width if column in self._whole else min(width, _NARROWEST) for column, width in widths
+        ) + len(columns)
+
+
+def _width(column: str, piece: Sequence[Sequence[str]], place: int) -> int:
+    lines = [line for row in piece for line in row[place].split("\n")]
+    return max(len(column), *(Text(line).cell_len for line in lines))
