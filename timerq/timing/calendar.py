@@ -195,11 +195,15 @@ def calendar_of(rule: Rule) -> Calendar:
         for text in texts:
             if not isinstance(text, str):
                 raise InvalidSchedule(field, text, "want a text")
-    return _compiled(rule.cron, rule.timezone, rule.dst_gap, rule.dst_overlap, rule.exclude)
+    compiled = _compiled if len(rule.cron) + len(rule.exclude) <= _LARGE else _compiled_large
+    return compiled(rule.cron, rule.timezone, rule.dst_gap, rule.dst_overlap, rule.exclude)
 
 
-@lru_cache(maxsize=2048)
-def _compiled(
+_LARGE = 20
+"""Calendars of more parts may take megabytes each: few of them are kept."""
+
+
+def _compile(
     cron: tuple[str, ...], timezone: str, dst_gap: DstGap, dst_overlap: DstOverlap, exclude: tuple[str, ...]
 ) -> Calendar:
     if not 1 <= len(cron) <= MAX_EXPRESSIONS:
@@ -221,3 +225,7 @@ def _compiled(
             "exclude", exclude, "want exclusions that leave something of cron=; nothing would ever fire"
         )
     return calendar
+
+
+_compiled = lru_cache(maxsize=2048)(_compile)
+_compiled_large = lru_cache(maxsize=16)(_compile)

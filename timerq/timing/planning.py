@@ -165,9 +165,16 @@ def _catch_up(occurrences: Occurrences, at_ms: int, now_ms: int, most: int) -> P
 _USUAL = Policy()
 
 
-@lru_cache(maxsize=4096)
+_LARGE = 1000
+"""Definitions of more characters are rare, and a hundred times as large in memory: few of them are kept."""
+
+
 def _timing(text: str, window: str) -> Timing:
     """The timing that a record's fields x and w describe."""
+    return (_read if len(text) <= _LARGE else _read_large)(text, window)
+
+
+def _read_timing(text: str, window: str) -> Timing:
     every_ms, rule, policy = definitions.read(text)
     until_ms, _, start_ms = _window(window)
     is_cron = rule is not None and bool(rule.cron)
@@ -179,6 +186,10 @@ def _timing(text: str, window: str) -> Timing:
         rule=rule,
         policy=policy,
     )
+
+
+_read = lru_cache(maxsize=4096)(_read_timing)
+_read_large = lru_cache(maxsize=16)(_read_timing)
 
 
 def _window(text: str) -> tuple[int | None, int | None, int | None]:
