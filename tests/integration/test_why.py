@@ -80,7 +80,7 @@ def test_a_one_shot_that_fired_leaves_no_entry_but_what_was_done_to_it(
     clock.advance("1m")
     assert fire_due(queue) == 1
     said, look = sentences(queue.why("k"))
-    assert look == "Look for its event with: timerq tail --no-follow --key k"
+    assert look == "Look for its event on the stream events with: timerq tail --no-follow --key k"
     assert "the log, which has forgotten nothing, has no entry for it" in said
     queue.upsert("k", TICK, delay="1m")
     queue.upsert("k", TICK, delay="2m")

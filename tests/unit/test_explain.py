@@ -378,7 +378,11 @@ def test_where_the_memory_begins_is_said_only_where_something_is_gone() -> None:
             {},
             ["What was set at 2026-01-01 09:00:00Z went without an entry"],
         ),
-        ((log(5, "cancelled"),), {}, ["Look for its event with: timerq tail --no-follow --key k"]),
+        (
+            (log(5, "cancelled"),),
+            {},
+            ["Look for its event on the stream events with: timerq tail --no-follow --key k"],
+        ),
         ((log(5, "triggered", "0-1-t2"),), {}, ["09:00:00Z went without an entry", "or is consumed"]),
         ((), {"unreadable": "unreadable record of 'k'."}, ["cannot be read: unreadable record of 'k'."]),
     ],
