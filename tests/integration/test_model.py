@@ -470,12 +470,13 @@ class Machine(RuleBasedStateMachine):
                 answers[position] = answer
         return answers
 
-    @action(2, who=who, fence=fences)
-    def cancel(self, who: int, fence: str | None) -> None:
+    @action(2, who=who, fence=fences, by=callers)
+    def cancel(self, who: int, fence: str | None, by: str | None) -> None:
         id = self.id(who)
         version = self.version(id, fence)
-        real = self.answer(lambda: self.queues[id[0]].cancel(id[1], owner=id[2] or None, if_version=version))
-        (expected,) = self.place(id).cancel(self.now, [(id, version)])
+        given: dict[str, Any] = {"owner": id[2] or None, "if_version": version, "by": by}
+        real = self.answer(lambda: self.queues[id[0]].cancel(id[1], **given))
+        (expected,) = self.place(id).cancel(self.now, [(id, version)], by or "")
         assert real == expected
 
     @action(
@@ -516,7 +517,11 @@ class Machine(RuleBasedStateMachine):
     )
     def edit(self, who: int, verb: str, fence: str | None, by: str | None, note: str | None) -> None:
         id = self.id(who, states="p" if verb in ("resume", "go on") else "ach")
-        version = self.version(id, fence)
+        self.change(verb, id, self.version(id, fence), by, note)
+
+    def change(
+        self, verb: str, id: Id, version: int | None = None, by: str | None = None, note: str | None = None
+    ) -> None:
         queue = self.queues[id[0]]
         given: dict[str, Any] = {"owner": id[2] or None, "if_version": version, "by": by}
         if verb == "pause":
@@ -529,6 +534,36 @@ class Machine(RuleBasedStateMachine):
         real = self.answer(lambda: method(id[1], **given))
         said = Edit("resume" if verb == "go on" else verb, id, version, by or "", given.get("note") or "")
         assert real == self.expect_edit(said, from_now=verb == "go on")
+
+    @action(
+        3,
+        which=st.integers(0, 3),
+        how=st.sampled_from(["pause", "resume", "go on", "again", "again"]),
+        steps=st.lists(st.sampled_from([0, 1, 250, 1000]), max_size=3),
+    )
+    def meddle_while_an_event_runs(self, which: int, how: str, steps: Sequence[int]) -> None:
+        """Its schedule is paused (and resumed) or upserted, and then its next occurrence may be due."""
+        found = [
+            (r.running.waited_for, id_bytes(id), id)
+            for place in self.model
+            for id, r in place.records.items()
+            if r.running and r.running.deadline > self.now
+        ]
+        if not found:
+            return
+        *_, id = sorted(found)[-1 - which % len(found)]
+        if how != "again":
+            self.change("pause", id)
+        elif mine := [past for past in self.past if past[0].id == id and past[0].definition.kind != "o"]:
+            wanted, words, incarnation = mine[-1]
+            anew: dict[str, Any] = {"restart": True, "if_version": None, "paused": False, "mode": "replace"}
+            wanted = replace(wanted, token=None, **anew)
+            self.do_upsert(wanted, words._replace(idempotency_key=None, **anew), incarnation)
+        for step in steps:
+            self.time_passes_and_what_is_due_fires(step, 200, 0, 0, 1, hold=False)
+        if how in ("resume", "go on"):
+            self.change(how, id)
+            self.time_passes_and_what_is_due_fires(0, 200, 0, 0, 1, hold=False)
 
     def expect_edit(self, said: Edit, from_now: bool) -> tuple[Any, ...]:
         place = self.place(said.id)
@@ -600,7 +635,7 @@ class Machine(RuleBasedStateMachine):
 
     @action(
         10,
-        step=st.sampled_from([0, 1, 10, 249, 250, 1000, 5000, 40_000]),
+        step=st.sampled_from([0, 1, 10, 249, 250, 500, 1000, 2000, 5000, 40_000]),
         batch=st.sampled_from([1, 2, 3, 5, 200, 200]),
         lag=st.sampled_from([0, 0, 0, 100]),
         which=st.integers(0, 6),
@@ -634,12 +669,12 @@ class Machine(RuleBasedStateMachine):
         ]
         given = [Given(place.number, *pair, self.now) for pair in zip(fired.handovers, handed, strict=True)]
         self.handed += given
-        for _ in range(answers if given else 0):  # calendars answer at once, perhaps twice
-            self.ask_calendars(place.number, given, hold)
+        for turn in range(answers if given else 0):  # calendars answer at once, perhaps twice, and otherwise
+            self.ask_calendars(place.number, given, hold and turn == 0)
 
     @action(
         3,
-        step=st.sampled_from([1, 250, 1000, 1000, 5000]),
+        step=st.sampled_from([1, 250, 1000, 1000, 2000, 5000]),
         turns=st.integers(2, 14),
         handle=st.booleans(),
     )
@@ -771,13 +806,13 @@ class Machine(RuleBasedStateMachine):
             timing = replace(timing, policy=r.policy)
             if r.is_cron:
                 timing = replace(timing, kind="cron", every_ms=None)
-        by, note = r.paused_by or ("", "")
+        by, note, paused = r.paused_by or ("", "", "")
         return {
             "key": id[1], "tenant": id[0], "owner": id[2] or None, "event": r.event, "at_ms": r.at, "n": r.n,
             "version": r.version, "state": STATES[r.state], "fired_total": fired, "missed_total": missed,
             "skipped_total": skipped, "timing": timing, "by": r.by, "failures": r.failures,
-            "paused_by": by or None, "paused_note": note or None,
-            "running": r.running and r.running.event_id,
+            "paused_by": by or None, "paused_note": note or None, "paused_ms": int(paused) if paused else None,
+            "running": r.running and r.running.event_id, "running_until_ms": r.running and r.running.deadline,
         }  # fmt: skip
 
     def check_schedule(self, schedule: Any, id: Id) -> None:
@@ -953,7 +988,9 @@ class Machine(RuleBasedStateMachine):
                     assert end <= at <= fired
                     if last_id:
                         assert fired >= self.earliest(made, last_id, last_fired)
-                    end = at if made.ways.fixed_delay else at + stands_for * made.every
+                    end = (
+                        0 if made.ways.fixed_delay else at + stands_for * made.every
+                    )  # the clock may step back
                     last[of] = n, end, event_id, fired
                     told[of] = told.get(of, 0) + stands_for
             for what, id, version, _, note, _ in place.log:
