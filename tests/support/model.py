@@ -457,9 +457,7 @@ class ModelPartition:
                 answers.append(("NOT_PENDING",))
             elif item.verb in ("trigger", "consume"):
                 answers.append(self._trigger(now, old, item, len(items)))
-            elif (item.verb == "pause") == (old.state == "p") and not (
-                item.verb == "pause" and (item.by or item.note)
-            ):
+            elif (item.verb == "pause") == (old.state == "p") and not (item.verb == "pause" and item.note):
                 answers.append(("UNCHANGED", old.version, old.at))
             elif item.verb == "pause":
                 self._pause(now, item.id, old, item.note, item.by)

@@ -101,7 +101,7 @@ local function edit(id, record, verb, if_version, by, note, known_at, new_at, fo
   if not state then error('unreadable record', 0) end
   if if_version ~= '' and if_version ~= version then return 'VERSION_MISMATCH ' .. version end
   if verb == 'trigger' or verb == 'consume' then return trigger(record, id, version, verb == 'consume', by) end
-  local says_more = verb == 'pause' and by .. note ~= '' -- who pauses it again has a reason to give
+  local says_more = verb == 'pause' and note ~= '' -- who pauses it again may have another reason to give
   if (verb == 'pause') == (state == 'p') and not says_more then return 'UNCHANGED ' .. version .. ' ' .. at end
   if verb == 'pause' then return pause(record, id, old, version, at, by, note) end
   if known_at ~= '' and known_at ~= at then return 'VERSION_MISMATCH ' .. version end
