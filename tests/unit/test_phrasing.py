@@ -40,8 +40,8 @@ def error_of(**words: Any) -> InvalidSchedule:
         ),
         (
             {"every": "5s", "fixed_delay": True, "running_timeout": "1m"},
-            "--running-timeout: got '1m'; want --running-timeout with --fixed-delay only together with --ack-group (or --pause-after): ",
-            "got '1m'; want running_timeout with fixed_delay: true only together with ack_group (or pause_after): ",
+            "--running-timeout: got '1m'; want --running-timeout with --fixed-delay only ",
+            "got '1m'; want running_timeout with fixed_delay: true only ",
         ),
         (
             {"cron": "@daily", "fixed_delay": True},

@@ -103,8 +103,8 @@ def resolve_policy(words: Words, *, is_cron: bool) -> Policy | None:
         raise InvalidSchedule(
             "running_timeout",
             words.running_timeout,
-            "want running_timeout= with fixed_delay=True only together with ack_group=: "
-            "without it the next one is counted from the firing, which takes no time",
+            "want running_timeout= with fixed_delay=True only together with ack_group= (or pause_after=): "
+            "without one the next is counted from the firing, and nothing waits",
         )
     if words.ack_group is not None:
         check_plain_name("ack_group", words.ack_group)
