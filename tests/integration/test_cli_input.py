@@ -305,3 +305,13 @@ def test_a_file_is_read_in_pieces(tmp_path: Path) -> None:
     found = [one for piece in pieces for one in piece.lines]
     assert [one.number for one in found] == list(range(1, 20_001))
     assert [one.value["n"] for one in found] == list(range(20_000))
+
+
+def test_lines_are_refused_in_their_own_words(run: Run) -> None:
+    rest = '"key": "k", "event": {"type": "t"}'
+    text = f'{{{rest}, "at": 5, "delay": 5}}\n{{{rest}, "every": "5m", "grace": "1s"}}\n{{{rest}, "dely": "5m"}}\n'
+    assert run("upsert", "--file", "-", input=text).stderr.splitlines() == [
+        "stdin:1: want exactly one of at, delay, every, cron; there are at and delay",
+        "stdin:2: grace: got '1s'; want grace only together with misfire: \"skip\"",
+        "stdin:3: dely: got '5m'; did you mean delay?",
+    ]

@@ -331,3 +331,9 @@ def test_the_gaps_are_those_of_the_span_and_of_the_window():
         timing = resolve_timing(words=Words(cron="30 2 * * *", timezone="Europe/Paris"), **window)
         assert gaps(timing, PARIS_SPRING[0], datetime(2026, 4, 1, tzinfo=UTC)) == []
     assert gaps(resolve_timing(every="1h"), *PARIS_SPRING) == []
+
+
+def test_an_expression_may_stand_alone():
+    assert preview("@daily", n=1, after="2026-01-01T00:00:00Z") == preview(
+        cron="@daily", n=1, after="2026-01-01T00:00:00Z"
+    )
