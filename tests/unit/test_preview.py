@@ -327,7 +327,8 @@ def test_the_gaps_are_those_of_the_span_and_of_the_window():
     words = {"cron": "30 2 * * *"}
     assert skipped(at, at + timedelta(days=1), **words) == []
     assert len(skipped(at - timedelta(milliseconds=1), at, **words)) == 1
-    for window in ({"start": "2026-03-30T00:00:00Z"}, {"until": "2026-03-28T00:00:00Z"}):
+    windows: list[dict[str, Any]] = [{"start": "2026-03-30T00:00:00Z"}, {"until": "2026-03-28T00:00:00Z"}]
+    for window in windows:
         timing = resolve_timing(words=Words(cron="30 2 * * *", timezone="Europe/Paris"), **window)
         assert gaps(timing, PARIS_SPRING[0], datetime(2026, 4, 1, tzinfo=UTC)) == []
     assert gaps(resolve_timing(every="1h"), *PARIS_SPRING) == []
