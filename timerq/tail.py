@@ -38,7 +38,7 @@ class Published:
 
     ``at_ms`` is when it was due, ``fired_ms`` when it was published, both by Redis; ``read_us`` when the read that
     brought it returned here (epoch µs, this machine's clock). ``entry`` is its place in the stream of ``partition``,
-    ``backfill`` whether a backfill published it.
+    ``backfill`` whether a backfill published it, ``stream`` the stream's name.
     """
 
     partition: int
@@ -58,6 +58,7 @@ class Published:
     correlation: Mapping[str, str]
     read_us: int
     backfill: bool = False
+    stream: str = "events"
 
     @property
     def origin(self) -> Literal["timing", "triggered", "published", "backfilled", "report"]:
@@ -87,7 +88,7 @@ class Unreadable:
 
 
 def read_event(
-    partition: int, entry: bytes, fields: Mapping[bytes, bytes], read_us: int = 0
+    partition: int, entry: bytes, fields: Mapping[bytes, bytes], read_us: int = 0, stream: str = "events"
 ) -> Published | Unreadable:
     """One stream entry as an event."""
     try:
@@ -111,6 +112,7 @@ def read_event(
             correlation=codec.decode_correlation(fields[b"correlation"]),
             read_us=read_us,
             backfill=fields.get(b"backfill") == b"1",
+            stream=stream,
         )
     except KeyError as error:
         why = f"it has no field {error.args[0]!r}"
@@ -146,6 +148,7 @@ class Tail:
         **options: Any,
     ) -> None:
         name = check_plain_name("stream", stream).encode()
+        self._stream = stream
         self._partition_of = {keys.stream(tag, name): p for p, tag in enumerate(namespace.tags)}
         self._follow = follow
         self._trouble = trouble
@@ -250,5 +253,5 @@ class Tail:
         for stream, entries in found:
             for entry, fields in entries:
                 after[stream] = entry
-                self._hand_over(read_event(self._partition_of[stream], entry, fields, read_us))
+                self._hand_over(read_event(self._partition_of[stream], entry, fields, read_us, self._stream))
         return bool(found)

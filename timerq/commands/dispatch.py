@@ -118,35 +118,40 @@ def ask(planner: Planner, handover: Handover, now_ms: int) -> Advance:
 
 
 class FiredAll(NamedTuple):
-    """What `fire_all` did: how many were published and how many held, and µs until the next is due (None: nothing is
-    pending)."""
+    """What `fire_all` or `fire_partition` did: how many were published and how many held, and µs until the next is due
+    (None: nothing is pending)."""
 
     published: int
     held: int
     wait_us: int | None
 
 
+def fire_partition(namespace: Namespace, partition: int, planner: Planner = plan) -> Steps[FiredAll]:
+    """Fires everything that is due in one partition."""
+    published = held = 0
+    wait_us: int | None = 0
+    while wait_us == 0:
+        (fired,) = yield [fire(namespace, partition)]
+        published += fired.published
+        held += fired.held
+        wait_us = fired.wait_us
+        if fired.handovers:
+            now_ms = fired.now_us // 1000
+            yield [advance(namespace, partition, [ask(planner, given, now_ms) for given in fired.handovers])]
+            if any(given.word == "claimed" for given in fired.handovers):
+                wait_us = 0  # what was asked about may be due
+    return FiredAll(published, held, wait_us)
+
+
 def fire_all(namespace: Namespace, planner: Planner = plan) -> Steps[FiredAll]:
     """Fires everything that is due, partition by partition."""
-    published = held = 0
-    waits: list[int] = []
+    found = []
     for partition in range(namespace.partitions):
-        wait_us: int | None = 0
-        while wait_us == 0:
-            (fired,) = yield [fire(namespace, partition)]
-            published += fired.published
-            held += fired.held
-            wait_us = fired.wait_us
-            if fired.handovers:
-                now_ms = fired.now_us // 1000
-                yield [
-                    advance(namespace, partition, [ask(planner, given, now_ms) for given in fired.handovers])
-                ]
-                if any(given.word == "claimed" for given in fired.handovers):
-                    wait_us = 0  # what was asked about may be due
-        if wait_us is not None:
-            waits.append(wait_us)
-    return FiredAll(published, held, min(waits, default=None))
+        found.append((yield from fire_partition(namespace, partition, planner)))
+    waits = [fired.wait_us for fired in found if fired.wait_us is not None]
+    return FiredAll(
+        sum(fired.published for fired in found), sum(fired.held for fired in found), min(waits, default=None)
+    )
 
 
 def advance(namespace: Namespace, partition: int, steps: Sequence[Advance]) -> Command[list[str]]:
