@@ -24,8 +24,16 @@ key                                 type    holds
 ``{t}:once:<tenant NUL lane NUL token>``  hash  idempotent arming: digest of the body, first answer (with a TTL)
 ``{t}:floor:<tenant NUL owner>``    string  "all versions of this owner up to this are dead" (with a TTL)
 ``{t}:floor:<id>``                  string  the same for one schedule
+``{t}:owners``                      zset    tenant NUL owner -> until when its heartbeat holds (ms); see `owners`
 ``{t}:set:<tenant NUL set>``        zset    a declared set's ids -> the apply that wrote them; see `declared_set`
 ``{t}:run:<event id>``              string  the id of the schedule whose handling is waited for (with a TTL)
+``{t}:groups``                      zset    stream NUL group -> when somebody last read for it (ms)
+``{t}:lease:<stream NUL group>``    zset    entry -> until when (ms) whoever holds it may run it; 0: nobody does
+``{t}:retry:<stream NUL group>``    zset    entry -> when it is tried again (ms)
+``{t}:hold:<stream NUL group>``     hash    entry -> who holds it: consumer, delivery, attempt, first failure, event
+``{t}:reader:<stream NUL group>``   string  who alone reads for an ordered group, and the epoch (with a TTL)
+``{t}:dead:<stream NUL group>``     stream  dead letters: the event's fields, the error, and what came before it
+``{t}:mark:<tenant NUL token>``     string  until when (ms) an effect counts as done (with a TTL)
 ``{t}:never``                       none    nothing, ever: see `never`
 ==================================  ======  =======================================================================
 """
@@ -131,6 +139,15 @@ def id_floor(t: bytes, id: bytes) -> bytes:
     return t + b":floor:" + id
 
 
+def owners(t: bytes) -> bytes:
+    """The owners that have a heartbeat, by the time (ms) at which they are destroyed unless they are heard before.
+
+    An owner whose sweep has begun and not yet ended is in it too: with one more NUL behind it, and its floor as a
+    negative number, so that both kinds are found by their scores and a new incarnation can live meanwhile.
+    """
+    return t + b":owners"
+
+
 def declared_set(t: bytes, tenant: bytes, label: bytes) -> bytes:
     """The ids that a declared set may hold, and under the empty id the latest `apply` of it that was announced.
 
@@ -143,6 +160,41 @@ def declared_set(t: bytes, tenant: bytes, label: bytes) -> bytes:
 def run(t: bytes, event_id: bytes) -> bytes:
     """Whose event it is that has to be handled before something goes on."""
     return t + b":run:" + event_id
+
+
+def groups(t: bytes) -> bytes:
+    """The groups that read here, as stream NUL group."""
+    return t + b":groups"
+
+
+def lease(t: bytes, stream: bytes, group: bytes) -> bytes:
+    """Until when each event that a group's consumers were handed is theirs."""
+    return t + b":lease:" + stream + NUL + group
+
+
+def retry(t: bytes, stream: bytes, group: bytes) -> bytes:
+    """The events that wait to be tried again; they stay in the group's pending list."""
+    return t + b":retry:" + stream + NUL + group
+
+
+def hold(t: bytes, stream: bytes, group: bytes) -> bytes:
+    """Who holds each pending event: the fence of what is said of it."""
+    return t + b":hold:" + stream + NUL + group
+
+
+def reader(t: bytes, stream: bytes, group: bytes) -> bytes:
+    """The lease of an ordered group's only reader."""
+    return t + b":reader:" + stream + NUL + group
+
+
+def dead(t: bytes, stream: bytes, group: bytes) -> bytes:
+    """What a group has given up."""
+    return t + b":dead:" + stream + NUL + group
+
+
+def mark(t: bytes, tenant: bytes, token: bytes) -> bytes:
+    """That an effect has happened."""
+    return t + b":mark:" + tenant + NUL + token
 
 
 def never(t: bytes) -> bytes:

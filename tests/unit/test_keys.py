@@ -35,8 +35,16 @@ def test_every_key_of_a_partition_starts_with_its_tag_and_is_in_the_table() -> N
         "{t}:once:<tenant NUL lane NUL token>": keys.once(TAG, b"acme", b"k", b"", b"token"),
         "{t}:floor:<tenant NUL owner>": keys.owner_floor(TAG, b"acme", b"o"),
         "{t}:floor:<id>": keys.id_floor(TAG, b"acme\0k\0"),
+        "{t}:owners": keys.owners(TAG),
         "{t}:set:<tenant NUL set>": keys.declared_set(TAG, b"acme", b"jobs"),
         "{t}:run:<event id>": keys.run(TAG, b"3-5-1"),
+        "{t}:groups": keys.groups(TAG),
+        "{t}:lease:<stream NUL group>": keys.lease(TAG, b"events", b"g"),
+        "{t}:retry:<stream NUL group>": keys.retry(TAG, b"events", b"g"),
+        "{t}:hold:<stream NUL group>": keys.hold(TAG, b"events", b"g"),
+        "{t}:reader:<stream NUL group>": keys.reader(TAG, b"events", b"g"),
+        "{t}:dead:<stream NUL group>": keys.dead(TAG, b"events", b"g"),
+        "{t}:mark:<tenant NUL token>": keys.mark(TAG, b"acme", b"token"),
         "{t}:never": keys.never(TAG),
     }
     for pattern, key in made.items():

@@ -147,6 +147,7 @@ _PARTITION_KEYS: dict[str, Callable[[bytes], bytes]] = {
     "wake": keys.wake,
     "log": keys.log,
     "streams": keys.streams,
+    "groups": keys.groups,
     "never": keys.never,
 }
 

@@ -1,0 +1,308 @@
+-- Hands a consumer of a group the events it is to handle now: those due for another try, those whose holder is gone, new ones.
+--
+-- KEYS meta    hash   – the partition
+-- KEYS req     string – the session's last request
+-- KEYS heads   zset   – the tenants by their earliest instant
+-- KEYS keys    zset   – every id
+-- KEYS held    zset   – ids that could not be fired
+-- KEYS streams zset   – the names of the streams
+-- KEYS wake    stream – for the sleeping dispatchers
+-- KEYS log     stream – the exceptions
+-- KEYS stream  stream – what is read
+-- KEYS groups  zset   – stream NUL group -> when somebody last read for it (ms)
+-- KEYS lease   zset   – entry -> until when (ms) whoever holds it may run it
+-- KEYS retry   zset   – entry -> when it is tried again (ms)
+-- KEYS hold    hash   – entry -> who holds it; see `read_hold` in the prologue
+-- KEYS reader  string – who alone reads for an ordered group
+-- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
+-- ARGV layout   text   – what the consumer believes
+-- ARGV schema   text   – what the consumer believes
+-- ARGV now_ms   ms     – the manual clock's time, else empty
+-- ARGV seq      number – this request's number in its session
+-- ARGV name     text   – the stream's
+-- ARGV group    text   – whose place in the stream it is
+-- ARGV consumer text   – who asks
+-- ARGV epoch    number – of the reader's lease, for an ordered group; empty for any other
+-- ARGV count    number – how many entries to look at, at the most
+-- ARGV lease_ms ms     – how long what is handed out is the consumer's
+-- ARGV after    entry  – to be told what is held already, page by page: the last entry seen (0-0 at first); else empty
+-- ARGV current  text   – 1: leave out events whose schedule has changed or is paused since
+--
+-- RETURN one line, then one for each event; behind the text, each one's fields and values as an array of their own:
+--   RECEIVED stale gone wait_us more end    – wait: until another may be had without a new event, - for never; more: where the
+--                                             next page begins, - for none; end: the stream's last entry, where there is nothing
+--                                             more to be read, else -
+--   EVENT entry delivery attempt waits_ms   – waits: when it is tried again; told to the reader of an ordered group, not handed out
+--   NOT_LEADING                             – another one reads for the ordered group
+--   AGAIN                                   – this request was answered before: what it handed out is held already
+--   BROKEN reason                           – not a stream
+--
+-- A lost reply must strand nothing, and is too large to be kept: so only that there was one is remembered. Who takes what
+-- over goes by the leases, never by how long an entry was pending: one that waits for its retry is pending for long.
+
+local ENTRIES, PIECE = 200, 16
+
+local call, match, sub, find = redis.call, string.match, string.sub, string.find
+local count = math.min(tonumber(a_count), ENTRIES)
+local lease_until = int(now_ms + tonumber(a_lease_ms))
+local is_ordered, is_page = a_epoch ~= '', a_after ~= ''
+local reply, lines = {''}, {head_line, ''}
+local leased, holds, cleared = {}, {}, {}
+local looked, stale, gone, bytes, largest = 0, 0, 0, 0, BYTES / 4
+
+remember({head_line .. '\nAGAIN'})
+if is_ordered and call('GET', k_reader) ~= a_consumer .. ' ' .. a_epoch then return {head_line .. '\nNOT_LEADING'} end
+
+-- The fields of events stand where emit puts them; those of what others have written are looked for.
+local function value_of(fields, name, usual)
+  if fields[usual] == name then return fields[usual + 1] end
+  for i = 1, #fields, 2 do
+    if fields[i] == name then return fields[i + 1] end
+  end
+end
+
+-- Whether the schedule has changed or is paused since. (Who triggers a paused one wants its event.)
+local function superseded(e)
+  local state = redis.pcall('HGET', PREFIX .. 'sch:' .. e.id, 's')
+  local letter, stored = match(type(state) == 'string' and state or '', '^(%l) (%d+) ')
+  if not letter then return false end
+  return tonumber(stored) > e.version or (letter == 'p' and not find(e.event, '%-[tb]%d+$'))
+end
+
+-- Reads what an entry says of itself, and its floors, all in one go. (What was published without a schedule does not go with
+-- its key, and reports do not go with what they are about.)
+local function look_at(entries)
+  local floors, whose = {}, {}
+  for i = 1, #entries do
+    local fields = entries[i][2]
+    local e = {entry = entries[i][1], fields = fields, event = value_of(fields, 'id', 1), version = tonumber(value_of(fields, 'version', 17))}
+    entries[i] = e
+    local tenant, key, owner = value_of(fields, 'tenant', 7), value_of(fields, 'key', 5), value_of(fields, 'owner', 9)
+    if tenant and key and owner and e.version and match(e.event or '', '^%d+%-%d+%-%w+$') then
+      e.id = tenant .. '\0' .. key .. '\0' .. owner
+      if a_name ~= 'errors' then
+        if sub(e.event, -2) ~= '-0' then
+          floors[#floors + 1] = PREFIX .. 'floor:' .. e.id
+          whose[#floors] = e
+        end
+        if owner ~= '' then
+          floors[#floors + 1] = PREFIX .. 'floor:' .. tenant .. '\0' .. owner
+          whose[#floors] = e
+        end
+      end
+    end
+  end
+  if #floors == 0 then return end
+  local found = call('MGET', unpack(floors))
+  for i = 1, #floors do
+    if found[i] and whose[i].version <= (tonumber(found[i]) or 0) then whose[i].is_dead = true end
+  end
+end
+
+-- Hands out a piece. `old` are the holds that there are of it.
+local function hand_out(entries, old)
+  look_at(entries)
+  for i = 1, #entries do
+    local e = entries[i]
+    local only = #e.fields > 26 and value_of(e.fields, 'only', 27)
+    if only and only ~= a_group then -- replayed for another group
+      call('XACK', k_stream, a_group, e.entry)
+      cleared[#cleared + 1] = e.entry
+    elseif e.is_dead or (a_current == '1' and e.id and superseded(e)) then
+      if call('XACK', k_stream, a_group, e.entry) == 1 then
+        stale = stale + 1
+        finish_for(a_group, e.id, e.event)
+      end
+      cleared[#cleared + 1] = e.entry
+    else
+      local holder, delivery, attempt, failed, rest = read_hold(old and old[i])
+      if not (is_page and holder == a_consumer) then
+        delivery, attempt = (delivery or 0) + 1, (attempt or 0) + 1
+      end
+      if not rest then
+        local at = match(value_of(e.fields, 'at', 11) or '', '^%d+$')
+        rest = e.id and e.event .. ' ' .. (at or '0') .. ' ' .. e.id or '- 0 '
+      end
+      local last = #holds
+      holds[last + 1] = e.entry
+      holds[last + 2] = a_consumer .. ' ' .. delivery .. ' ' .. attempt .. ' ' .. (failed or '0') .. ' ' .. rest
+      leased[last + 1] = lease_until
+      leased[last + 2] = e.entry
+      lines[#lines + 1] = 'EVENT ' .. e.entry .. ' ' .. delivery .. ' ' .. attempt .. ' 0'
+      reply[#reply + 1] = e.fields
+    end
+  end
+end
+
+-- How many to look at next: few large ones, more small ones.
+local function piece()
+  return math.max(1, math.min(PIECE, count - looked, math.floor((BYTES - bytes) / largest)))
+end
+
+local function weigh(fields)
+  local size = 0
+  for i = 2, #fields, 2 do size = size + #fields[i] end
+  bytes = bytes + size
+  return size
+end
+
+local function weigh_all(entries)
+  largest = 1
+  for i = 1, #entries do largest = math.max(largest, weigh(entries[i][2])) end
+end
+
+-- Takes pending ones. What has been trimmed meanwhile is not there any more: nobody can handle it.
+local function take(ids)
+  local found = {}
+  for _, entry in ipairs(call('XCLAIM', k_stream, a_group, a_consumer, 0, unpack(ids))) do
+    if entry and entry[2] then found[#found + 1] = entry end
+  end
+  if #found < #ids then
+    local there = {}
+    for _, entry in ipairs(found) do there[entry[1]] = true end
+    for _, id in ipairs(ids) do
+      if not there[id] then
+        call('XACK', k_stream, a_group, id)
+        cleared[#cleared + 1] = id
+        gone = gone + 1
+      end
+    end
+  end
+  if #found == 0 then return end
+  weigh_all(found)
+  local names = {}
+  for i = 1, #found do names[i] = found[i][1] end
+  hand_out(found, call('HMGET', k_hold, unpack(names)))
+end
+
+local function may_go_on() return looked < count and bytes < BYTES end
+
+-- Those whose time has come, of the waiting ones or of the leases.
+local function take_due(from)
+  local ids = call('ZRANGEBYSCORE', from, '-inf', now_text, 'LIMIT', 0, count - looked)
+  local at = 1
+  while at <= #ids and may_go_on() do
+    local some = {}
+    for i = at, math.min(#ids, at + piece() - 1) do some[#some + 1] = ids[i] end
+    at = at + #some
+    looked = looked + #some
+    call('ZREM', from, unpack(some))
+    take(some)
+  end
+  return at > #ids
+end
+
+-- Whether the end of the stream is reached.
+local function read_new()
+  while may_go_on() do
+    local wanted = piece()
+    local found = call('XREADGROUP', 'GROUP', a_group, a_consumer, 'COUNT', wanted, 'STREAMS', k_stream, '>')
+    local entries = found and (found[2] or found[1] and found[1][2]) or {} -- (a list of pairs; fakeredis may give a pair)
+    looked = looked + #entries
+    if #entries > 0 then
+      weigh_all(entries)
+      hand_out(entries)
+    end
+    if #entries < wanted then return true end
+  end
+  return false
+end
+
+-- What waits for its time is told, so that the reader knows which lanes stand still; it stays where it is.
+local function tell(id, until_ms)
+  local entry = call('XRANGE', k_stream, id, id)[1]
+  looked = looked + 1
+  if not entry then
+    call('XACK', k_stream, a_group, id)
+    cleared[#cleared + 1] = id
+    gone = gone + 1
+    return
+  end
+  weigh(entry[2])
+  local _, delivery, attempt = read_hold(call('HGET', k_hold, id) or nil)
+  lines[#lines + 1] = 'EVENT ' .. id .. ' ' .. (delivery or 0) .. ' ' .. (attempt or 0) .. ' ' .. int(until_ms)
+  reply[#reply + 1] = entry[2]
+end
+
+-- A page of what is pending: the consumer's own or, for the reader of an ordered group, everybody's. Returns where the next
+-- one begins.
+local function read_page(pending)
+  local ids = {}
+  for i = 1, #pending do ids[i] = pending[i][1] end
+  if #ids == 0 then return '-' end
+  local scores = call('ZMSCORE', k_retry, unpack(ids))
+  local some, last = {}, nil
+  for i = 1, #ids do
+    local until_ms = tonumber(scores[i] or nil)
+    local waits = until_ms and until_ms > now_ms
+    if #some > 0 and (waits or #some >= piece()) then
+      looked = looked + #some
+      take(some)
+      some = {}
+    end
+    if not may_go_on() then break end
+    if waits then
+      tell(ids[i], until_ms)
+    else
+      some[#some + 1] = ids[i]
+      if until_ms then call('ZREM', k_retry, ids[i]) end
+    end
+    last = ids[i]
+  end
+  if #some > 0 then
+    looked = looked + #some
+    take(some)
+  end
+  return (#ids == count or last ~= ids[#ids]) and last or '-'
+end
+
+local more, stream_end = '-', '-'
+local function receive()
+  looked = 0
+  if is_page then
+    local words = {k_stream, a_group, a_after == '0-0' and '-' or '(' .. a_after, '+', count}
+    if not is_ordered then words[6] = a_consumer end
+    more = read_page(call('XPENDING', unpack(words)))
+    return
+  end
+  if take_due(k_retry) then take_due(k_lease) end
+  if read_new() then
+    local last = call('XREVRANGE', k_stream, '+', '-', 'COUNT', 1)[1]
+    stream_end = last and last[1] or '0-0'
+  end
+end
+
+local fine, why = pcall(receive)
+if not fine and find(reason(why), 'NOGROUP') then
+  -- what is kept of a group that has gone is of no use to the new one, which begins with the oldest entry there is
+  call('DEL', k_lease, k_retry, k_hold)
+  fine, why = pcall(call, 'XGROUP', 'CREATE', k_stream, a_group, '0', 'MKSTREAM')
+  if fine then fine, why = pcall(receive) end
+end
+if not fine and #lines == 2 then return {head_line .. '\nBROKEN ' .. reason(why)} end
+
+call('ZADD', k_groups, now_text, a_name .. '\0' .. a_group)
+if #cleared > 0 then
+  call('ZREM', k_lease, unpack(cleared))
+  call('ZREM', k_retry, unpack(cleared))
+  call('HDEL', k_hold, unpack(cleared))
+end
+if #holds > 0 then
+  call('HSET', k_hold, unpack(holds))
+  call('ZADD', k_lease, unpack(leased))
+end
+if stale > 0 then call('HINCRBY', k_meta, 'stale', stale) end
+if gone > 0 then call('HINCRBY', k_meta, 'gone', gone) end
+
+local wait_us = '-'
+if more ~= '-' or (not may_go_on() and #lines - 2 < count) then
+  wait_us = '0'
+else
+  local first = call('ZRANGE', k_lease, 0, 0, 'WITHSCORES')[2]
+  local retry = call('ZRANGE', k_retry, 0, 0, 'WITHSCORES')[2]
+  if retry and (not first or tonumber(retry) < tonumber(first)) then first = retry end
+  if first then wait_us = int(math.max(0, tonumber(first) * 1000 - now_us)) end
+end
+lines[2] = 'RECEIVED ' .. stale .. ' ' .. gone .. ' ' .. wait_us .. ' ' .. more .. ' ' .. stream_end
+reply[1] = table.concat(lines, '\n')
+return reply
