@@ -50,9 +50,11 @@ def test_what_is_due_now_is_fired_without_time_passing(kit):
     assert kit.clock.now_ms == START_MS
 
 
-def test_one_instant_is_one_batch(kit):
+def test_one_instant_is_one_batch(kit, monkeypatch):
+    monkeypatch.setattr("timerq.testing.kit.MOST_ROUNDS", 2)
+    seen: list[Published] = []
     kit.queue.upsert_many([{"key": f"{n:03}", "event": EVENT, "delay": "1m"} for n in range(450)])
-    assert len(kit.advance("1m")) == 450
+    assert len(kit.advance("1m", {"t": seen.append})) == len(seen) == 450
     assert kit.queue.count() == 0
 
 
@@ -231,12 +233,18 @@ def test_what_came_before_is_handled_first(kit):
 
 
 def test_handlers_that_arm_each_other_for_ever_are_found_out(kit, monkeypatch):
-    monkeypatch.setattr("timerq.testing.kit.MOST_AT_ONCE", 50)
+    monkeypatch.setattr("timerq.testing.kit.MOST_ROUNDS", 50)
     kit.queue.upsert("a", EVENT, delay="1m")
-    with pytest.raises(
-        TimerqError, match=r"50 events were handled at 2026-01-01 00:01:00Z, and there are more"
-    ):
+    with pytest.raises(TimerqError, match=r"50 times over at 2026-01-01 00:01:00Z, and there is more"):
         kit.advance("1h", {"t": lambda event: kit.queue.upsert("a", EVENT, delay=0)})
+
+
+def test_a_handler_cannot_advance_time(kit):
+    kit.queue.upsert("a", EVENT, delay="1m")
+    with pytest.raises(TimerqError, match="a handler cannot advance it"):
+        kit.advance("1h", {"t": lambda event: kit.advance("1m")})
+    assert kit.clock.now_ms == START_MS + MINUTE
+    assert len(kit.advance("1h")) == 1
 
 
 def test_async_handlers_in_a_test_that_is_not(kit):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,6 +70,15 @@ def test_it_was_cancelled(kit):
         "  2026-01-01 00:01:00Z: cancelled by ann.",
         "  Scheduled are: 'other'",
     ]
+
+
+def test_the_page_shows_what_is_said(kit):
+    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
+    kit.set("2026-02-08T00:00:00Z")
+    kit.queue.upsert("reminder:7", EVENT, delay="2h")
+    kit.queue.cancel("reminder:7", by="ann")
+    kit.queue.upsert("reminder:8", EVENT, delay="2h")
+    assert textwrap.indent(refusal(assert_scheduled, kit, "reminder:7"), "    ") in page
 
 
 def test_it_has_fired(kit):

@@ -59,6 +59,8 @@ def _steps(play: Play, settled: Callable[[Any], Any]) -> list[Published]:
                 step = partial(play.throw, error)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
+    finally:
+        play.close()
 
 
 async def adrive(play: Play) -> list[Published]:
@@ -73,6 +75,8 @@ async def adrive(play: Play) -> list[Published]:
                 step = partial(play.throw, error)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
+    finally:
+        play.close()
 
 
 async def _awaiting(thing: Awaitable[Any]) -> Any:
