@@ -26,6 +26,7 @@ from timerq.commands.namespace import find_namespace, open_namespace, reopen_nam
 from timerq.commands.planned import Applied, SetPlan
 from timerq.commands.sets import apply_set, plan_set
 from timerq.errors import TimerqError
+from timerq.exchange import Place
 from timerq.model import (
     Backfilled,
     Change,
@@ -95,6 +96,7 @@ class AsyncTimerQueue:
         self._tenant = check_plain_name("tenant", tenant)
         self._payload_limit = payload_limit
         self._link = AsyncLink(url, clock, **options)
+        self._place = Place(url, namespace, tenant, clock, payload_limit, options)
         self._scope: Scope | None = None
         self._opening = asyncio.Lock()
         self._calls = AsyncCalls(self._link)
@@ -515,6 +517,12 @@ class AsyncTimerQueue:
     def tenant(self) -> str:
         """Whose schedules these are."""
         return self._tenant
+
+    @property
+    def place(self) -> Place:
+        """Where the queue is, for another client of it; an embedded server's own URL."""
+        server = self._link.connections.embedded
+        return self._place if server is None else self._place._replace(url=server.url)
 
     async def close(self) -> None:
         """Closes every connection."""

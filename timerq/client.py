@@ -23,6 +23,7 @@ from timerq.commands.namespace import find_namespace, open_namespace, reopen_nam
 from timerq.commands.planned import Applied, SetPlan
 from timerq.commands.sets import apply_set, plan_set
 from timerq.errors import TimerqError
+from timerq.exchange import Place
 from timerq.link import Link
 from timerq.model import (
     Backfilled,
@@ -93,6 +94,7 @@ class TimerQueue:
         self._tenant = check_plain_name("tenant", tenant)
         self._payload_limit = payload_limit
         self._link = Link(url, clock, **options)
+        self._place = Place(url, namespace, tenant, clock, payload_limit, options)
         self._scope: Scope | None = None
 
     @classmethod
@@ -505,6 +507,12 @@ class TimerQueue:
     def tenant(self) -> str:
         """Whose schedules these are."""
         return self._tenant
+
+    @property
+    def place(self) -> Place:
+        """Where the queue is, for another client of it; an embedded server's own URL."""
+        server = self._link.connections.embedded
+        return self._place if server is None else self._place._replace(url=server.url)
 
     def close(self) -> None:
         """Closes every connection."""

@@ -6,6 +6,8 @@
     ├── QueueUnavailable    Redis is away or refuses; the cause is kept as ``__cause__``
     │   └── DurabilityUnavailable   the server cannot give the durability that was asked for
     ├── NamespaceMismatch   the namespace in Redis is not the one this client believes in
+    ├── InvalidPayload      an event's payload is not what its handler's model wants; trying again would not help
+    ├── Incomplete          a handler's own word for "it has failed": returned or raised, with the reason
     └── ContractBroken      ours: a reply or a record that no contract allows
 
 Expected outcomes (a cancel that found nothing, a lost race) are values, not exceptions: see ``timerq.Outcome``.
@@ -90,6 +92,25 @@ class DurabilityUnavailable(QueueUnavailable):
 
 class NamespaceMismatch(TimerqError):
     """The namespace in Redis has another layout, schema or clock than this client; nothing was written."""
+
+
+class InvalidPayload(TimerqError):
+    """The payload is not what the handler's model wants."""
+
+
+class Incomplete(TimerqError):
+    """The handler says that its work is not done.
+
+    A handler that returns or raises it has failed with this reason, and is tried again as after any other failure.
+    """
+
+    def __init__(self, reason: str = "the handler says that its work is not done") -> None:
+        super().__init__(reason)
+
+    @property
+    def reason(self) -> str:
+        """Why."""
+        return str(self)
 
 
 class ContractBroken(TimerqError):

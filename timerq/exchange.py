@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from hiredis import pack_command
 from redis.exceptions import (
@@ -19,6 +19,7 @@ from redis.exceptions import (
 )
 from redis.sentinel import MasterNotFoundError
 
+from timerq.clock import Clock
 from timerq.commands.command import Command, Durability
 from timerq.errors import DurabilityUnavailable, QueueUnavailable
 from timerq.lua import Word
@@ -37,6 +38,17 @@ FRESH_CLOCK_S = 60.0
 """How long what Redis has said of the time is carried on."""
 
 REDIRECTIONS = (MovedError, AskError, TryAgainError, ClusterDownError)
+
+
+class Place(NamedTuple):
+    """Where a client's queue is, and how it talks to it: what another one needs to be the same."""
+
+    url: str
+    namespace: str
+    tenant: str
+    clock: Clock
+    payload_limit: int
+    options: dict[str, Any]
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ def item(
     incarnation: int | None = None,
     now: Now | None = None,
     member: Membership | None = None,
+    fold_ms: int | None = None,
 ) -> Item[Upserted]: ...
 
 
@@ -43,6 +44,7 @@ def item(
     incarnation: int | None = None,
     now: Now | None = None,
     member: Membership | None = None,
+    fold_ms: int | None = None,
 ) -> Item[U]: ...
 
 
@@ -53,11 +55,13 @@ def item(
     incarnation: int | None = None,
     now: Now | None = None,
     member: Membership | None = None,
+    fold_ms: int | None = None,
 ) -> Item[Any]:
     """The command's part for one upsert; it reads as a ``make``, a client's kind of `Upserted`.
 
     ``incarnation`` is an owner handle's (a version). ``now`` is needed for calendars; without it the script says what
-    time it is and is asked again. Raises `InvalidSchedule`.
+    time it is and is asked again. ``fold_ms`` is for one-shots with an idempotency key: it is remembered for so long,
+    and a second call is a DUPLICATE whatever its body. Raises `InvalidSchedule`.
     """
     wanted = upsert if type(upsert) is Upsert else Upsert.of(upsert)
     event = wanted.event
@@ -85,7 +89,7 @@ def item(
     if kind == "c" and not waits(timing):
         return _calendar(scope, wanted, timing, definition, make, incarnation, now, member)
     options = options_of(wanted, timing, incarnation, None, member)
-    return _assemble(scope, wanted, when_of(timing), options, definition, make, member)
+    return _assemble(scope, wanted, when_of(timing), options, definition, make, member, fold_ms)
 
 
 def _calendar(
@@ -147,6 +151,7 @@ def _assemble(
     definition: list[Word],
     make: type[U],
     member: Membership | None = None,
+    fold_ms: int | None = None,
 ) -> Item[U]:
     key = check_text("key", wanted.key)
     owner = b"" if wanted.owner is None else check_text("owner", wanted.owner)
@@ -161,7 +166,7 @@ def _assemble(
     if wanted.idempotency_key is not None:
         token = check_text("idempotency_key", wanted.idempotency_key)
         item_keys += (keys.once(tag, tenant, key, owner, token),)
-        options += digest_of(id, when, options, definition)
+        options += digest_of(id, when, options, definition) if fold_ms is None else f"={fold_ms}"
     elif options:
         options += "-"
     if member is not None:

@@ -20,6 +20,7 @@
 --
 -- options: empty, or thirteen words, - for none (by: 1 where the record's b says who sets it):
 --   mode paused restart reset if_version max_wait incarnation following until limit generation by digest
+--   digest: of the body; or =ms, where any body is the same and the first answer is kept for so long
 --
 -- RETURN a line an item; behind the text, for each KEPT one, its record's fields and values:
 --   CREATED version at state
@@ -127,7 +128,7 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
     if once then
       local first = redis.call('HMGET', once, 'digest', 'answer')
       if first[1] then
-        if first[1] ~= digest then return 'INVALID idempotency_key' end
+        if first[1] ~= digest and byte(digest) ~= 61 then return 'INVALID idempotency_key' end
         return 'DUPLICATE ' .. first[2]
       end
     end
@@ -274,7 +275,7 @@ for i = 2, tonumber(a_items) + 1 do
       local word, answer = string.match(lines[i], '^(%u+) (%d+ %d+ %l)')
       if answer and word ~= 'DUPLICATE' then
         call('HSET', once, 'digest', digest, 'answer', answer)
-        call('PEXPIRE', once, meta[6])
+        call('PEXPIRE', once, string.match(digest, '^=(%d+)') or meta[6])
       end
     end
   end

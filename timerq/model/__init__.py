@@ -4,9 +4,11 @@ All instants are epoch milliseconds (``_ms``, and ``at`` of a stored schedule as
 
 names     keys, owners, streams as callers may give them      timing    what was asked for
 schedule  Event, and the Schedule that publishes it           answers   what calls say
+delivery  an event in the hands of a handler
 """
 
 from timerq.model.answers import Backfilled, Change, Outcome, Page, Stats, Swept
+from timerq.model.delivery import Delivery
 from timerq.model.names import (
     MAX_NAME_BYTES,
     check_plain_name,
@@ -23,6 +25,7 @@ __all__ = [
     "Backfilled",
     "Change",
     "Codec",
+    "Delivery",
     "DstGap",
     "DstOverlap",
     "Event",

@@ -1,0 +1,120 @@
+"""What a handler asks of the queue, as commands: pure.
+
+A handler may be run again after a crash, at any distance in time. So what it arms has a name that only its event and
+its own word decide, an instant that counts from its event, and a memory that folds every later arming into the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import EllipsisType
+from typing import Any
+
+from timerq.commands import cancel as cancelling
+from timerq.commands import upsert as upserting
+from timerq.commands.arming import Upsert, Upserted
+from timerq.commands.command import Scope
+from timerq.commands.edit import publish_item
+from timerq.commands.items import Item
+from timerq.errors import InvalidSchedule
+from timerq.model import Change, Codec, Delivery, Event, check_text
+from timerq.timing import Duration, Instant, resolve_instant, resolve_wait
+
+Owner = str | None | EllipsisType
+"""An owner, None for none, ``...`` for the lane of the event that is being handled."""
+
+CAUSATION = "causation_id"
+"""The word of a correlation that holds the id of the event whose handler armed or published this one."""
+
+
+@dataclass(slots=True)
+class Arming:
+    """Builds the commands of one handling of ``event``.
+
+    ``declared`` tells whether an event type is one that the app handles or names; ``memory_ms`` is how long an arming
+    is remembered.
+    """
+
+    event: Delivery
+    scope: Scope
+    declared: Callable[[str], bool]
+    memory_ms: int
+    armed: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def schedule(
+        self,
+        type: str,
+        payload: Any,
+        delay: Duration | None,
+        at: Instant | None,
+        name: str | None,
+        correlation: Mapping[str, str] | None,
+        codec: Codec,
+    ) -> Item[Upserted]:
+        """A one-shot of the event's lane; see `Context.schedule`."""
+        if (delay is None) == (at is None):
+            raise InvalidSchedule("delay", delay, "want exactly one of delay= and at=")
+        at_ms = self._after(delay) if at is None else resolve_instant(at)
+        event = self._event(Event(type, payload, stream=self.event.stream, codec=codec), correlation)
+        given = type if name is None else name
+        check_text("name", given)
+        self._once(given, (type, at_ms, payload))
+        key = self.scoped(given)
+        wanted = Upsert(key, event, at=at_ms, owner=self.event.lane, idempotency_key=key)
+        return upserting.item(self.scope, wanted, incarnation=self.event.version, fold_ms=self.memory_ms)
+
+    def scoped(self, name: str) -> str:
+        """The key of the timer that this event's handler arms under ``name``."""
+        return f"{name}@{self.event.id}"
+
+    def upsert(
+        self, key: str, event: Event, owner: Owner, words: dict[str, Any], now: Callable[[], int] | None
+    ) -> Item[Upserted]:
+        """An upsert of the event's lane; a one-shot's delay counts from the event."""
+        words = dict(words)
+        if words.get("delay") is not None and words.get("at") is None:
+            words["at"] = self._after(words.pop("delay"))
+        try:
+            wanted = Upsert(key, self._event(event, None), owner=self._owner(owner), **words)
+        except TypeError as error:
+            raise InvalidSchedule("words", sorted(words), f"want the words of upsert ({error})") from None
+        incarnation = self.event.version if owner is ... else None
+        return upserting.item(self.scope, wanted, incarnation=incarnation, now=now)
+
+    def cancel(self, key: str, owner: Owner) -> Item[Change]:
+        """A cancel in the event's lane."""
+        return cancelling.item(self.scope, key, self._owner(owner))
+
+    def publish(self, event: Event, key: str | None, owner: Owner) -> Item[Change]:
+        """An event straight onto the lane."""
+        if key is None and owner is ...:  # of an event without an owner, the key is the lane
+            owner = self.event.owner
+        return publish_item(
+            self.scope, self._event(event, None), self.event.key if key is None else key, self._owner(owner)
+        )
+
+    def _owner(self, owner: Owner) -> str | None:
+        return self.event.lane if isinstance(owner, EllipsisType) else owner
+
+    def _after(self, delay: Any) -> int:
+        return self.event.fired_ms + resolve_wait(delay, "delay")
+
+    def _event(self, event: Event, correlation: Mapping[str, str] | None) -> Event:
+        """``event`` with what its cause carried along, and the cause's id."""
+        if not isinstance(event, Event):
+            raise InvalidSchedule("event", event, "want an Event")
+        if event.stream == self.event.stream and not self.declared(event.type):
+            raise InvalidSchedule(
+                "type", event.type, "want an event type that the app handles, or names with app.declare(…)"
+            )
+        own = {**(event.correlation or {}), **(correlation or {})}
+        return replace(event, correlation={**self.event.correlation, CAUSATION: self.event.id, **own})
+
+    def _once(self, name: str, what: tuple[Any, ...]) -> None:
+        """One handling arms one timer under one name: a second one would silently be folded into the first."""
+        before = self.armed.setdefault(name, what)
+        if before is not what and before != what:
+            raise InvalidSchedule(
+                "name", name, "want a name= of its own: this handler has armed another timer under this one"
+            )

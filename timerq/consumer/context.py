@@ -1,0 +1,148 @@
+"""``ctx``: what a handler may do with the queue, on behalf of the event it handles."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from timerq.commands.arming import Upserted
+from timerq.commands.command import Scope
+from timerq.commands.items import Item
+from timerq.consumer.arming import Arming, Owner
+from timerq.model import Change, Codec, Delivery, Event
+from timerq.timing import Duration, Instant, resolve_duration
+
+T = TypeVar("T")
+
+
+class Reach(Protocol):
+    """How a context's commands get to Redis."""
+
+    async def call(self, scope: Scope, item: Item[T]) -> T:
+        """Sends one; raises `QueueUnavailable`."""
+        ...
+
+    async def mark(self, scope: Scope, token: str, window_ms: int) -> bool:
+        """Sets a marker for so long; whether it was not there."""
+        ...
+
+    async def clock(self) -> Callable[[], int]:
+        """Tells Redis's time (epoch ms)."""
+        ...
+
+
+class AsyncContext:
+    """What an async handler gets besides its event. For the time of its handling only."""
+
+    is_handler_context: ClassVar[bool] = True
+    __slots__ = ("_arming", "_reach", "event")
+
+    def __init__(self, arming: Arming, reach: Reach) -> None:
+        self.event: Delivery = arming.event
+        self._arming = arming
+        self._reach = reach
+
+    async def schedule(
+        self,
+        type: str,
+        payload: Any = None,
+        *,
+        delay: Duration | None = None,
+        at: Instant | None = None,
+        name: str | None = None,
+        correlation: Mapping[str, str] | None = None,
+        codec: Codec = "msgpack",
+    ) -> Upserted:
+        """Arms a one-shot that belongs to the event's lane: its owner, or its key where it has none.
+
+        Exactly one of ``delay``, which counts from the event's ``fired_ms``, and ``at``. A handler that runs again
+        arms nothing anew: the timer's key is ``name`` (by default the type) scoped to the event's id, and every later
+        arming of it is a DUPLICATE, also when the timer has fired or was cancelled meanwhile. One handling arms one
+        timer under a name; give several toward one type names of their own. OWNER_GONE where the owner was destroyed
+        after the event was armed.
+
+        Raises `InvalidSchedule`, also for a type that the app neither handles nor declares, and `QueueUnavailable`.
+        """
+        item = self._arming.schedule(type, payload, delay, at, name, correlation, codec)
+        return await self._reach.call(self._arming.scope, item)
+
+    async def schedule_upsert(self, key: str, event: Event, *, owner: Owner = ..., **words: Any) -> Upserted:
+        """`upsert` with its words, in the event's lane unless ``owner`` says otherwise (None: no owner).
+
+        A one-shot's ``delay`` counts from the event's ``fired_ms``. Each call replaces what is there.
+        """
+        arming = self._arming
+        item = arming.upsert(key, event, owner, words, await self._reach.clock())
+        return await self._reach.call(arming.scope, item)
+
+    async def cancel(self, key: str, *, owner: Owner = ...) -> Change:
+        """Cancels the schedule of ``key`` in the event's lane, or of another ``owner``: CANCELLED or NOT_PENDING."""
+        return await self._reach.call(self._arming.scope, self._arming.cancel(key, owner))
+
+    async def publish(self, event: Event, *, key: str | None = None, owner: Owner = ...) -> Change:
+        """Puts an event straight onto the event's lane, under its key unless another is given: PUBLISHED.
+
+        A handler that runs again publishes again.
+        """
+        return await self._reach.call(self._arming.scope, self._arming.publish(event, key, owner))
+
+    async def once(self, name: str = "", *, window: Duration = "24h") -> bool:
+        """True the first time that it is asked for this event (and ``name``) within ``window``; see `Consumer.once`."""
+        window_ms = resolve_duration(window, field="window")
+        token = once_token(self.event, name)
+        return await self._reach.mark(self._arming.scope, token, window_ms)
+
+
+class Context:
+    """What a sync handler gets besides its event: the verbs of `AsyncContext`, blocking."""
+
+    is_handler_context: ClassVar[bool] = True
+    __slots__ = ("_context", "_loop", "event")
+
+    def __init__(self, context: AsyncContext, loop: asyncio.AbstractEventLoop) -> None:
+        self.event: Delivery = context.event
+        self._context = context
+        self._loop = loop
+
+    def schedule(
+        self,
+        type: str,
+        payload: Any = None,
+        *,
+        delay: Duration | None = None,
+        at: Instant | None = None,
+        name: str | None = None,
+        correlation: Mapping[str, str] | None = None,
+        codec: Codec = "msgpack",
+    ) -> Upserted:
+        """See `AsyncContext.schedule`."""
+        return self._wait(
+            self._context.schedule(
+                type, payload, delay=delay, at=at, name=name, correlation=correlation, codec=codec
+            )
+        )
+
+    def schedule_upsert(self, key: str, event: Event, *, owner: Owner = ..., **words: Any) -> Upserted:
+        """See `AsyncContext.schedule_upsert`."""
+        return self._wait(self._context.schedule_upsert(key, event, owner=owner, **words))
+
+    def cancel(self, key: str, *, owner: Owner = ...) -> Change:
+        """See `AsyncContext.cancel`."""
+        return self._wait(self._context.cancel(key, owner=owner))
+
+    def publish(self, event: Event, *, key: str | None = None, owner: Owner = ...) -> Change:
+        """See `AsyncContext.publish`."""
+        return self._wait(self._context.publish(event, key=key, owner=owner))
+
+    def once(self, name: str = "", *, window: Duration = "24h") -> bool:
+        """See `AsyncContext.once`."""
+        return self._wait(self._context.once(name, window=window))
+
+    def _wait(self, verb: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(verb, self._loop).result()
+
+
+def once_token(event: Delivery, name: str) -> str:
+    """What marks an event's effect."""
+    return f"{event.group}/{event.id}/{name}" if name else f"{event.group}/{event.id}"

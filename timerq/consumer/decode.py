@@ -1,0 +1,49 @@
+"""A stream entry as an event in the hands of a handler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from timerq import codec
+from timerq.commands.consume import RawDelivery
+from timerq.errors import ContractBroken
+from timerq.model import Delivery
+
+
+def decode(raw: RawDelivery, *, partition: int, stream: str, group: str) -> Delivery:
+    """The event in ``raw``; raises `ContractBroken`, saying what cannot be read.
+
+    What a later version of timerq may add to an entry is no fault; what docs/events.md names must be there.
+    """
+    fields = raw.fields
+    try:
+        return Delivery(
+            id=fields[b"id"].decode(),
+            type=fields[b"type"].decode(),
+            key=fields[b"key"].decode(),
+            tenant=fields[b"tenant"].decode(),
+            owner=fields[b"owner"].decode() or None,
+            at_ms=int(fields[b"at"]),
+            fired_ms=int(fields[b"fired_ms"]),
+            n=int(fields[b"n"]),
+            version=int(fields[b"version"]),
+            missed=int(fields[b"missed"]),
+            payload=codec.decode(fields[b"content_type"].decode(), fields[b"payload"]),
+            correlation=codec.decode_correlation(fields[b"correlation"]),
+            stream=stream,
+            group=group,
+            attempt=raw.attempt,
+            delivery=raw.delivery,
+            partition=partition,
+            entry=raw.entry.decode(),
+            backfill=fields.get(b"backfill") == b"1",
+        )
+    except KeyError as error:
+        raise ContractBroken(f"it has no field {error.args[0].decode()!r}") from None
+    except ValueError as error:
+        raise ContractBroken(str(error)) from None
+
+
+def lane_of(fields: Mapping[bytes, bytes]) -> tuple[bytes, bytes]:
+    """The tenant and the lane of an entry, also of one that cannot be read as an event."""
+    return fields.get(b"tenant", b""), fields.get(b"owner") or fields.get(b"key", b"")

@@ -1,0 +1,222 @@
+"""What one reader has in hand: starts handlings, says what became of them, and keeps their leases alive."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from timerq.commands.consume import RawDelivery, Settlement, settle
+from timerq.consumer.decode import decode, lane_of
+from timerq.consumer.handlers import Handler
+from timerq.consumer.lanes import Lanes
+from timerq.consumer.outbox import Answered, Outbox
+from timerq.consumer.verdict import Verdict
+from timerq.errors import ContractBroken, TimerqError
+from timerq.model import Delivery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from timerq.consumer.service import Service
+
+logger = logging.getLogger("timerq.consumer")
+
+LEFT_FOR_MS = 30_000
+"""How long an event that nobody here wants is left, before somebody else may be asked."""
+
+
+@dataclass(eq=False, slots=True)
+class Held:
+    """One delivery that this consumer holds; ``task`` runs its handler."""
+
+    raw: RawDelivery
+    task: asyncio.Task[None] | None = None
+
+
+class Desk:
+    """The deliveries of one partition, from their start until Redis has answered what became of them."""
+
+    def __init__(self, service: Service, partition: int, wake: Callable[[], None]) -> None:
+        self._service = service
+        self._partition = partition
+        self._wake = wake
+        self._held: dict[bytes, Held] = {}
+        self.lanes: Lanes[RawDelivery] = Lanes()
+        self.outbox = Outbox(self._send)
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """The handlings under way."""
+        return [held.task for held in self._held.values() if held.task is not None and not held.task.done()]
+
+    def has(self, raw: RawDelivery) -> bool:
+        """Whether this very delivery is in hand."""
+        held = self._held.get(raw.entry)
+        return held is not None and held.raw.delivery == raw.delivery
+
+    def start(self, raw: RawDelivery) -> int:
+        """Starts its handling; 1 where it takes a place, 0 where it is settled without."""
+        service, app = self._service, self._service.app
+        try:
+            event = decode(raw, partition=self._partition, stream=app.stream, group=app.group)
+        except ContractBroken as error:
+            service.counts.unreadable += 1
+            service.reporter.unreadable(raw, error)
+            self._put(Held(raw), Settlement(raw.entry, raw.delivery, "reject", error=f"unreadable: {error}"))
+            return 0
+        handler = app.handler_of(event.type)
+        if handler is None:
+            self._unwanted(raw, event)
+            return 0
+        if event.attempt > handler.attempts:  # its handlings began, and none was heard of again
+            error_text = f"no handling of it has ended: {event.attempt - 1} of {handler.attempts} had begun"
+            self._ended(Held(raw), event, handler, Verdict("reject", error=error_text), None)
+            return 0
+        held = Held(raw)
+        self._held[raw.entry] = held
+        # an empty context: nothing of what this process is doing just now belongs to the event
+        held.task = asyncio.get_running_loop().create_task(
+            self._handle(held, event, handler), context=contextvars.Context()
+        )
+        return 1
+
+    def line_up(self, raw: RawDelivery) -> None:
+        """Of an ordered group: it has its place in its lane."""
+        self.lanes.add(lane_of(raw.fields), raw.entry, None if raw.waits_until_ms else raw)
+
+    def start_ready(self) -> None:
+        """Of an ordered group: starts what may run, as far as there are places."""
+        slots = self._service.slots
+        while self.lanes.has_ready:
+            if not slots.take_now(1):
+                self._service.hungry[self] = None
+                return
+            raw = self.lanes.next()
+            if raw is None:
+                slots.free += 1
+            elif not self.start(raw):
+                slots.free += 1
+                self.lanes.done(raw.entry)
+
+    def hand_back(self, raw: RawDelivery) -> None:
+        """It was not begun: the next one who asks gets it at once."""
+        self._service.counts.handed_back += 1
+        self._put(Held(raw), Settlement(raw.entry, raw.delivery, "back"))
+
+    def hand_back_waiting(self) -> None:
+        """The same for all that wait for their turn in a lane."""
+        for raw in self.lanes.drop_waiting():
+            self.hand_back(raw)
+
+    def forget_waiting(self) -> None:
+        """Another one leads: what has not begun is its own by now."""
+        self.lanes.drop_waiting()
+
+    def extend(self, also: Sequence[RawDelivery] = ()) -> None:
+        """Lengthens all leases; not while Redis is away, for then the next round says it."""
+        if self.outbox.failures:
+            return
+        lease_ms = self._service.app.lease_ms
+        for raw in (*[held.raw for held in self._held.values()], *self.lanes.waiting(), *also):
+            self.outbox.put(Settlement(raw.entry, raw.delivery, "extend", lease_ms=lease_ms))
+
+    async def _handle(self, held: Held, event: Delivery, handler: Handler) -> None:
+        thread: asyncio.Future[Any] | None = None
+        try:
+            verdict, error, thread = await self._service.runner.run(handler, event)
+        except asyncio.CancelledError:  # its time to drain is up
+            self._service.counts.handed_back += 1
+            self._put(held, Settlement(event.entry.encode(), event.delivery, "back"))
+            raise
+        except Exception:
+            logger.exception("entry %s: a fault of timerq's own; it comes again", event.entry)
+            del self._held[held.raw.entry]
+            self.lanes.done(held.raw.entry)
+        else:
+            self._ended(held, event, handler, verdict, error)
+            if verdict.verb == "retry":
+                self.lanes.stand(held.raw.entry)
+            else:
+                self.lanes.done(held.raw.entry)
+        finally:
+            if thread is None:
+                self._service.slots.give(1)
+            else:
+                thread.add_done_callback(self._thread_ended)
+
+    def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
+        """A thread that took too long has ended after all: its place is free, what came of it is nobody's."""
+        if not thread.cancelled():
+            thread.exception()
+        self._service.slots.give(1)
+
+    def _unwanted(self, raw: RawDelivery, event: Delivery) -> None:
+        service = self._service
+        service.counts.unwanted += 1
+        how = service.app.unwanted
+        if how == "ack":
+            settlement = Settlement(raw.entry, raw.delivery, "ack")
+        elif how == "dead":
+            text = f"no handler for events of type {event.type!r}"
+            settlement = Settlement(raw.entry, raw.delivery, "reject", error=text)
+        else:
+            at_ms = service.now_ms() + LEFT_FOR_MS
+            settlement = Settlement(raw.entry, raw.delivery, "back", at_ms=at_ms)
+        self._put(Held(raw), settlement)
+
+    def _ended(
+        self, held: Held, event: Delivery, handler: Handler, verdict: Verdict, error: BaseException | None
+    ) -> None:
+        settlement = Settlement(
+            held.raw.entry,
+            held.raw.delivery,
+            verdict.verb,
+            at_ms=self._service.now_ms() + verdict.wait_ms if verdict.verb == "retry" else 0,
+            error=verdict.error,
+            traceback=verdict.traceback,
+            outcome=verdict.outcome,
+        )
+        if verdict.verb != "ack":
+            self._service.reporter.failed(event, handler, verdict, error, settlement.at_ms)
+        self._put(held, settlement, settlement.verb)
+
+    def _put(self, held: Held, settlement: Settlement, counted: str = "") -> None:
+        """Sends what became of it; ``counted`` is the verb where a handler has run."""
+        self._held[held.raw.entry] = held
+        answered: Answered = partial(self._answered, held, counted)
+        self.outbox.put(settlement, answered)
+
+    def _answered(self, held: Held, verb: str, word: str, again: bool) -> None:
+        entry = held.raw.entry
+        if self._held.get(entry) is held:
+            del self._held[entry]
+        counts = self._service.counts
+        if word == "SETTLED":
+            counts.handled += verb == "ack"
+            counts.retried += verb == "retry"
+            counts.dead += verb == "reject"
+        elif word == "NOT_HELD":
+            if not again:  # of one that was sent twice, the first may have been taken
+                counts.lost += 1
+                logger.warning("entry %s has gone to another consumer meanwhile", entry.decode())
+        else:
+            logger.error("entry %s could not be settled, and comes again: %s", entry.decode(), word)
+        if verb == "retry" and self._service.app.ordered:
+            self._wake()  # when it is tried again, nobody but this reader knows
+
+    async def _send(self, items: Sequence[Settlement]) -> Sequence[str]:
+        service, app = self._service, self._service.app
+        command = settle(service.namespace, self._partition, app.stream, app.group, service.name, items)
+        name = f"settling {self._partition}"
+        try:
+            (words,) = await service.link.send([command])
+        except TimerqError as error:
+            service.health.failed(name, error)
+            raise
+        service.health.works(name)
+        return words  # type: ignore[no-any-return]

@@ -1,0 +1,203 @@
+"""Reads one partition for the group: takes places, reads what they can hold, starts it, and waits for the bell."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from timerq import keys
+from timerq.commands.command import MAX_ITEMS
+from timerq.commands.consume import FROM_START, RawDelivery, Received, receive
+from timerq.consumer.backoff import Backoff
+from timerq.consumer.bell import Bell
+from timerq.consumer.desk import Desk
+from timerq.consumer.leader import Leader
+from timerq.errors import TimerqError
+
+if TYPE_CHECKING:
+    from timerq.consumer.service import Service
+
+logger = logging.getLogger("timerq.consumer")
+
+LOOK_S = 1.0
+"""How long a reader waits for its bell at the most: what another one hands back, or leaves behind, rings none."""
+
+_PAUSES = Backoff(100, 5_000)
+
+
+class Reader:
+    """The loop of one partition."""
+
+    def __init__(self, service: Service, partition: int) -> None:
+        self._service = service
+        self._partition = partition
+        app = service.app
+        tag = service.namespace.tags[partition]
+        self._bell = Bell(service.ear, keys.stream(tag, app.stream.encode()), service.health, ring=self.wake)
+        self.desk = Desk(service, partition, self.wake)
+        self._leader = Leader(service, partition) if app.ordered else None
+        self._backlog: deque[RawDelivery] = deque()
+        self._woken = asyncio.Event()
+        self._stopping = False
+        # where the next page of what is held already begins; None where that is known
+        self._page: bytes | None = FROM_START if app.ordered else None
+        # a share of the places for each, so that one partition's backlog does not take them all at once
+        self._most = min(MAX_ITEMS, max(10, app.concurrency // service.namespace.partitions))
+        self._ahead = max(MAX_ITEMS, 2 * app.concurrency)
+        self._look_s = max(LOOK_S, service.namespace.partitions / 50)
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Reads no more."""
+        self._stopping = True
+        self._woken.set()
+
+    async def run(self) -> None:
+        """The loop; only `stop` ends it."""
+        failures = 0
+        name = f"partition {self._partition}"
+        while not self._stopping:
+            try:
+                idle_s = await self.turn()
+            except TimerqError as error:
+                failures += 1
+                self._service.health.failed(name, error)
+                self._page = FROM_START  # whatever was handed out and did not arrive is held under this name
+                await self._pause(_PAUSES.wait_ms(failures, random.random()) / 1000)
+            except Exception:
+                failures += 1
+                logger.exception("partition %d: a fault of timerq's own", self._partition)
+                self._page = FROM_START
+                await self._pause(_PAUSES.wait_ms(failures, random.random()) / 1000)
+            else:
+                failures = 0
+                self._service.health.works(name)
+                if idle_s > 0 and not self._stopping:
+                    self._bell.listen()
+                    await self._pause(idle_s)
+
+    def hand_back(self) -> None:
+        """Hands back what was not started."""
+        while self._backlog:
+            self.desk.hand_back(self._backlog.popleft())
+        self.desk.hand_back_waiting()
+
+    async def keep(self) -> None:
+        """Lengthens the leases; raises `TimerqError`."""
+        self.desk.extend(self._backlog)
+        if self._leader is not None and self._leader.epoch is not None:
+            await self._leader.leads()
+
+    async def close(self) -> None:
+        """Leaves the lead to another, once nothing runs any more, and ends the read that stands open."""
+        if self._leader is not None:
+            await self._leader.leave()
+        await self._bell.close()
+
+    async def turn(self) -> float:
+        """One step: leads, reads and starts; returns for how long there is nothing to do but to wait (s)."""
+        self._woken.clear()
+        if self._leader is not None:
+            if not await self._leader.leads():
+                self.desk.forget_waiting()
+                return self._leader.ask_again_s
+            if self._leader.is_new:  # another one may have read meanwhile
+                self._leader.is_new = False
+                self.desk.forget_waiting()
+                self._page = FROM_START
+        places = await self._places()
+        if places == 0:
+            return self._look_s
+        left = places
+        try:
+            if self._leader is None and self._backlog:
+                while self._backlog and left:
+                    left -= self.desk.start(self._backlog.popleft())
+                return 0
+            received = await self._read(places)
+            left -= self._take(received, left)
+        finally:
+            if self._leader is None:
+                self._service.slots.give(left)
+        return self._idle_s(received, places)
+
+    async def _places(self) -> int:
+        """How many may be read now."""
+        if self._leader is not None:
+            return min(MAX_ITEMS, max(0, self._ahead - len(self.desk.lanes)))
+        return await self._service.slots.take(min(self._most, len(self._backlog) or self._most))
+
+    async def _read(self, count: int) -> Received:
+        service, app = self._service, self._service.app
+        sent_s = time.monotonic()
+        command = receive(
+            service.namespace,
+            self._partition,
+            app.stream,
+            app.group,
+            service.name,
+            count=count,
+            lease_ms=app.lease_ms,
+            mine=self._page is not None,
+            after=self._page or FROM_START,
+            epoch=None if self._leader is None else self._leader.epoch,
+            drop_superseded=app.drop_superseded,
+        )
+        (received,) = await service.link.send([command])
+        service.learn(received.now_us, sent_s)
+        return received  # type: ignore[no-any-return]
+
+    def _take(self, received: Received, places: int) -> int:
+        """Starts what was received, or keeps it for its turn; returns how many places it took."""
+        service = self._service
+        service.counts.stale += received.stale
+        service.counts.gone += received.gone
+        if received.again:
+            self._page = FROM_START
+            return 0
+        if self._leader is not None and not received.leads:
+            self._leader.lost()
+            return 0
+        if self._page is not None:
+            self._page = received.more
+        if received.end:
+            self._bell.seen(received.end)
+        taken = 0
+        for raw in received.deliveries:
+            if self.desk.has(raw):
+                continue
+            if self._leader is not None:
+                self.desk.line_up(raw)
+            elif raw.waits_until_ms:
+                continue  # it comes again when its time has come
+            elif taken < places:
+                taken += self.desk.start(raw)
+            else:
+                self._backlog.append(raw)
+        if self._leader is not None:
+            self.desk.start_ready()
+        return taken
+
+    def _idle_s(self, received: Received, places: int) -> float:
+        if self._page is not None or self._backlog or received.again or not received.leads:
+            return 0
+        if not received.end:  # it was cut short: there may be more
+            return 0
+        if received.wait_us is None:
+            return self._look_s
+        return min(self._look_s, max(received.wait_us / 1e6, 0.001))
+
+    async def _pause(self, seconds: float) -> None:
+        """A wait that `wake` and `stop` cut short."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
