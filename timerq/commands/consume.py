@@ -7,9 +7,9 @@ by the hold of that entry alone, so what a consumer says of a delivery that has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from timerq import keys
 from timerq.commands.command import (
@@ -20,6 +20,7 @@ from timerq.commands.command import (
     Scope,
     Steps,
     command,
+    read_head,
     read_lines,
 )
 from timerq.errors import InvalidSchedule, QueueUnavailable
@@ -132,8 +133,9 @@ def receive(
 
 def read_received(reply: Reply) -> Received:
     """Reads a reply of receive.lua; raises `QueueUnavailable` where the stream is none."""
-    now_us, lines = read_lines(reply)
-    word, _, rest = lines[0].partition(" ")
+    now_us = read_head(reply)
+    _, first, *lines = reply[0].split(b"\n")
+    word, _, rest = first.decode().partition(" ")
     if word == "NOT_LEADING":
         return Received(now_us, [], leads=False)
     if word == "AGAIN":
@@ -143,14 +145,10 @@ def read_received(reply: Reply) -> Received:
     stale, gone, wait_us, more, end = rest.split(" ")
     deliveries = []
     # the fields are arrays of their own behind the text
-    for line, flat in zip(lines[1:], cast("list[Any]", reply[1:]), strict=True):
-        _, entry, delivery, attempt, waits_ms = line.split(" ")
-        fields = flat if isinstance(flat, Mapping) else dict(zip(flat[::2], flat[1::2], strict=True))
-        deliveries.append(
-            RawDelivery(
-                entry.encode(), int(delivery), int(attempt), int(waits_ms), cast("dict[bytes, bytes]", fields)
-            )
-        )
+    for line, flat in zip(lines, cast("list[list[bytes]]", reply[1:]), strict=True):
+        _, entry, delivery, attempt, waits_ms = line.split(b" ")
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        deliveries.append(RawDelivery(entry, int(delivery), int(attempt), int(waits_ms), fields))
     return Received(
         now_us,
         deliveries,
@@ -203,19 +201,23 @@ def settle(
     item_args: list[Word] = []
     for item in items:
         verb = item.verb
-        item_args.append(
-            b"%b %b %d %d" % (verb.encode(), item.entry, item.delivery, item.lease_ms or item.at_ms)
-        )
         if verb == "ack":
-            item_args.append(_text(item.outcome, MAX_OUTCOME) if item.outcome else b"")
+            if item.outcome:
+                item_args += (f"o{item.delivery}", item.entry, _text(item.outcome, MAX_OUTCOME))
+            else:
+                item_args += (f"a{item.delivery}", item.entry)
         elif verb == "retry":
-            item_args.append(_text(item.error, MAX_ERROR))
+            item_args += (f"t{item.delivery}", item.entry, str(item.at_ms), _text(item.error, MAX_ERROR))
         elif verb == "reject":
             item_args += (
-                _text(item.error, MAX_ERROR),
+                *(f"r{item.delivery}", item.entry, _text(item.error, MAX_ERROR)),
                 item.traceback.encode("utf-8", "replace")[-MAX_TRACEBACK:],
                 _text(item.outcome, MAX_OUTCOME),
             )
+        elif verb == "extend":
+            item_args += (f"e{item.delivery}", item.entry, str(item.lease_ms))
+        else:
+            item_args += (f"b{item.delivery}", item.entry, str(item.at_ms))
     return command(
         "settle",
         namespace,

@@ -293,7 +293,7 @@ end
 -- What a hold says: the consumer, the delivery, the attempt, when it first failed (ms; 0: never),
 -- and the rest: the event's id, when it was due, and its schedule's id.
 local function read_hold(text)
-  local consumer, delivery, attempt, failed, rest = string.match(text or '', '^(%S+) (%d+) (%d+) (%d+) (.*)$')
+  local consumer, delivery, attempt, failed, rest = string.match(text, '^(%S+) (%d+) (%d+) (%d+) (.*)$')
   return consumer, tonumber(delivery), tonumber(attempt), failed, rest
 end
 

@@ -42,7 +42,7 @@
 
 local ENTRIES, PIECE = 200, 16
 
-local call, match, sub, find = redis.call, string.match, string.sub, string.find
+local call, match, byte, find = redis.call, string.match, string.byte, string.find
 local count = math.min(tonumber(a_count), ENTRIES)
 local lease_until = int(now_ms + tonumber(a_lease_ms))
 local is_ordered, is_page = a_epoch ~= '', a_after ~= ''
@@ -53,83 +53,103 @@ local looked, stale, gone, bytes, largest = 0, 0, 0, 0, BYTES / 4
 remember({head_line .. '\nAGAIN'})
 if is_ordered and call('GET', k_reader) ~= a_consumer .. ' ' .. a_epoch then return {head_line .. '\nNOT_LEADING'} end
 
--- The fields of events stand where emit puts them; those of what others have written are looked for.
-local function value_of(fields, name, usual)
-  if fields[usual] == name then return fields[usual + 1] end
+-- A field of what others have written; events have theirs where emit puts them.
+local function value_of(fields, name)
   for i = 1, #fields, 2 do
     if fields[i] == name then return fields[i + 1] end
   end
 end
 
--- Whether the schedule has changed or is paused since. (Who triggers a paused one wants its event.)
-local function superseded(e)
-  local state = redis.pcall('HGET', PREFIX .. 'sch:' .. e.id, 's')
-  local letter, stored = match(type(state) == 'string' and state or '', '^(%l) (%d+) ')
-  if not letter then return false end
-  return tonumber(stored) > e.version or (letter == 'p' and not find(e.event, '%-[tb]%d+$'))
+local function parts(f)
+  if f[1] == 'id' and f[5] == 'key' and f[7] == 'tenant' and f[9] == 'owner' and f[11] == 'at' and f[17] == 'version' then
+    return f[2], f[6], f[8], f[10], f[12], f[18]
+  end
+  return value_of(f, 'id'), value_of(f, 'key'), value_of(f, 'tenant'), value_of(f, 'owner'), value_of(f, 'at'),
+    value_of(f, 'version')
 end
 
--- Reads what an entry says of itself, and its floors, all in one go. (What was published without a schedule does not go with
--- its key, and reports do not go with what they are about.)
+-- Whether the schedule has changed or is paused since. (Who triggers a paused one wants its event.)
+local function is_superseded(id, event, version)
+  local state = redis.pcall('HGET', PREFIX .. 'sch:' .. id, 's')
+  local letter, stored = match(type(state) == 'string' and state or '', '^(%l) (%d+) ')
+  if not letter then return false end
+  return tonumber(stored) > version or (letter == 'p' and not find(event, '%-[tb]%d+$'))
+end
+
+local FLOOR = PREFIX .. 'floor:'
+local dead, marked, ids, events, versions, due = {}, {}, {}, {}, {}, {} -- of a piece, by its position
+
+-- Reads what the entries say of themselves and, all in one go, their floors. (What was published without a schedule does not
+-- go with its key, and reports do not go with what they are about.)
 local function look_at(entries)
   local floors, whose = {}, {}
   for i = 1, #entries do
-    local fields = entries[i][2]
-    local e = {entry = entries[i][1], fields = fields, event = value_of(fields, 'id', 1), version = tonumber(value_of(fields, 'version', 17))}
-    entries[i] = e
-    local tenant, key, owner = value_of(fields, 'tenant', 7), value_of(fields, 'key', 5), value_of(fields, 'owner', 9)
-    if tenant and key and owner and e.version and match(e.event or '', '^%d+%-%d+%-%w+$') then
-      e.id = tenant .. '\0' .. key .. '\0' .. owner
+    local event, key, tenant, owner, at, version = parts(entries[i][2])
+    version = tonumber(version)
+    if event and key and tenant and owner and version and not find(event, '[ %z]') and event ~= '' then
+      local id = tenant .. '\0' .. key .. '\0' .. owner
+      ids[i], events[i], versions[i], due[i] = id, event, version, at
       if a_name ~= 'errors' then
-        if sub(e.event, -2) ~= '-0' then
-          floors[#floors + 1] = PREFIX .. 'floor:' .. e.id
-          whose[#floors] = e
+        if byte(event, -1) ~= 48 or byte(event, -2) ~= 45 then
+          local last = #floors + 1
+          floors[last], whose[last] = FLOOR .. id, i
         end
         if owner ~= '' then
-          floors[#floors + 1] = PREFIX .. 'floor:' .. tenant .. '\0' .. owner
-          whose[#floors] = e
+          local last = #floors + 1
+          floors[last], whose[last] = FLOOR .. tenant .. '\0' .. owner, i
         end
       end
+    else
+      ids[i] = nil
     end
+    dead[i] = nil
   end
   if #floors == 0 then return end
   local found = call('MGET', unpack(floors))
   for i = 1, #floors do
-    if found[i] and whose[i].version <= (tonumber(found[i]) or 0) then whose[i].is_dead = true end
+    if found[i] and versions[whose[i]] <= (tonumber(found[i]) or 0) then dead[whose[i]] = true end
   end
 end
+
+local FRESH = a_consumer .. ' 1 1 0 '
 
 -- Hands out a piece. `old` are the holds that there are of it.
 local function hand_out(entries, old)
   look_at(entries)
   for i = 1, #entries do
-    local e = entries[i]
-    local only = #e.fields > 26 and value_of(e.fields, 'only', 27)
+    local entry, fields, id = entries[i][1], entries[i][2], ids[i]
+    local only = #fields > 26 and value_of(fields, 'only')
     if only and only ~= a_group then -- replayed for another group
-      call('XACK', k_stream, a_group, e.entry)
-      cleared[#cleared + 1] = e.entry
-    elseif e.is_dead or (a_current == '1' and e.id and superseded(e)) then
-      if call('XACK', k_stream, a_group, e.entry) == 1 then
+      call('XACK', k_stream, a_group, entry)
+      cleared[#cleared + 1] = entry
+    elseif dead[i] or (a_current == '1' and id and is_superseded(id, events[i], versions[i])) then
+      if call('XACK', k_stream, a_group, entry) == 1 then
         stale = stale + 1
-        finish_for(a_group, e.id, e.event)
+        finish_for(a_group, id, events[i])
       end
-      cleared[#cleared + 1] = e.entry
+      cleared[#cleared + 1] = entry
     else
-      local holder, delivery, attempt, failed, rest = read_hold(old and old[i])
-      if not (is_page and holder == a_consumer) then
-        delivery, attempt = (delivery or 0) + 1, (attempt or 0) + 1
-      end
-      if not rest then
-        local at = match(value_of(e.fields, 'at', 11) or '', '^%d+$')
-        rest = e.id and e.event .. ' ' .. (at or '0') .. ' ' .. e.id or '- 0 '
-      end
       local last = #holds
-      holds[last + 1] = e.entry
-      holds[last + 2] = a_consumer .. ' ' .. delivery .. ' ' .. attempt .. ' ' .. (failed or '0') .. ' ' .. rest
-      leased[last + 1] = lease_until
-      leased[last + 2] = e.entry
-      lines[#lines + 1] = 'EVENT ' .. e.entry .. ' ' .. delivery .. ' ' .. attempt .. ' 0'
-      reply[#reply + 1] = e.fields
+      local front, delivery, attempt, rest = FRESH, 1, 1, nil
+      if old and old[i] then
+        local holder, failed
+        holder, delivery, attempt, failed, rest = read_hold(old[i])
+        if not (is_page and holder == a_consumer) then
+          delivery, attempt = delivery + 1, attempt + 1
+        end
+        front = a_consumer .. ' ' .. delivery .. ' ' .. attempt .. ' ' .. failed .. ' '
+      end
+      if rest then
+        rest = front .. rest
+      elseif id then
+        rest = front .. events[i] .. ' ' .. (due[i] and match(due[i], '^%d+$') or '0') .. ' ' .. id
+      else
+        rest = front .. '- 0 '
+      end
+      holds[last + 1], holds[last + 2] = entry, rest
+      leased[last + 1], leased[last + 2] = lease_until, entry
+      lines[#lines + 1] = 'EVENT ' .. entry .. ' ' .. delivery .. ' ' .. attempt .. ' 0'
+      reply[#reply + 1] = fields
     end
   end
 end
@@ -139,16 +159,19 @@ local function piece()
   return math.max(1, math.min(PIECE, count - looked, math.floor((BYTES - bytes) / largest)))
 end
 
-local function weigh(fields)
-  local size = 0
-  for i = 2, #fields, 2 do size = size + #fields[i] end
-  bytes = bytes + size
-  return size
-end
-
 local function weigh_all(entries)
   largest = 1
-  for i = 1, #entries do largest = math.max(largest, weigh(entries[i][2])) end
+  for i = 1, #entries do
+    local fields = entries[i][2]
+    local size = 300
+    if fields[21] == 'payload' and fields[25] == 'correlation' then
+      size = size + #fields[6] + #fields[22] + #fields[26]
+    else
+      for k = 1, #fields do size = size + #fields[k] end
+    end
+    bytes = bytes + size
+    if size > largest then largest = size end
+  end
 end
 
 -- Takes pending ones. What has been trimmed meanwhile is not there any more: nobody can handle it.
@@ -218,21 +241,21 @@ local function tell(id, until_ms)
     gone = gone + 1
     return
   end
-  weigh(entry[2])
-  local _, delivery, attempt = read_hold(call('HGET', k_hold, id) or nil)
-  lines[#lines + 1] = 'EVENT ' .. id .. ' ' .. (delivery or 0) .. ' ' .. (attempt or 0) .. ' ' .. int(until_ms)
+  weigh_all({entry})
+  local _, delivery, attempt = read_hold(call('HGET', k_hold, id) or '- 0 0 0 ')
+  lines[#lines + 1] = 'EVENT ' .. id .. ' ' .. delivery .. ' ' .. attempt .. ' ' .. int(until_ms)
   reply[#reply + 1] = entry[2]
 end
 
 -- A page of what is pending: the consumer's own or, for the reader of an ordered group, everybody's. Returns where the next
 -- one begins.
 local function read_page(pending)
-  local ids = {}
-  for i = 1, #pending do ids[i] = pending[i][1] end
-  if #ids == 0 then return '-' end
-  local scores = call('ZMSCORE', k_retry, unpack(ids))
+  local found = {}
+  for i = 1, #pending do found[i] = pending[i][1] end
+  if #found == 0 then return '-' end
+  local scores = call('ZMSCORE', k_retry, unpack(found))
   local some, last = {}, nil
-  for i = 1, #ids do
+  for i = 1, #found do
     local until_ms = tonumber(scores[i] or nil)
     local waits = until_ms and until_ms > now_ms
     if #some > 0 and (waits or #some >= piece()) then
@@ -242,18 +265,18 @@ local function read_page(pending)
     end
     if not may_go_on() then break end
     if waits then
-      tell(ids[i], until_ms)
+      tell(found[i], until_ms)
     else
-      some[#some + 1] = ids[i]
-      if until_ms then call('ZREM', k_retry, ids[i]) end
+      some[#some + 1] = found[i]
+      if until_ms then call('ZREM', k_retry, found[i]) end
     end
-    last = ids[i]
+    last = found[i]
   end
   if #some > 0 then
     looked = looked + #some
     take(some)
   end
-  return (#ids == count or last ~= ids[#ids]) and last or '-'
+  return (#found == count or last ~= found[#found]) and last or '-'
 end
 
 local more, stream_end = '-', '-'

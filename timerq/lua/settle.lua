@@ -20,9 +20,9 @@
 -- ARGV seq      number – this request's number in its session
 -- ARGV group    text
 -- ARGV consumer text   – who was handed them
--- ARGV item*           – each item's "verb entry delivery ms", and for ack its outcome; for retry its error; for reject its
---                        error, traceback and outcome. ms: when it is tried again (retry; back: 0 for at once), or how long it
---                        is still held (extend)
+-- ARGV item*           – each item's letter and delivery as one word, its entry, and by the letter: a (ack) nothing, o (ack)
+--                        the outcome; t (retry) when it is tried again (ms) and the error; r (reject) the error, the
+--                        traceback and the outcome; e (extend) for how long from now (ms); b (back) from when on (ms; 0: at once)
 --
 -- RETURN a line an item:
 --   SETTLED
@@ -31,19 +31,9 @@
 --
 -- Nothing is changed unless the consumer holds that delivery, and nothing but the hold unless the group still waits for it.
 
-local call, match, find, sub = redis.call, string.match, string.find, string.sub
+local call, match, find, sub, byte = redis.call, string.match, string.find, string.sub, string.byte
 local lines = {head_line}
-local entries, cleared, leased = {}, {}, {}
-
-local TEXTS = {ack = 1, retry = 1, reject = 3, extend = 0, back = 0}
-local items = {}
-local a = first_item_arg
-while a <= #ARGV do
-  local verb, entry, delivery, ms = match(ARGV[a], '^(%l+) (%S+) (%d+) (%d+)$')
-  items[#items + 1] = {verb = verb, entry = entry, delivery = tonumber(delivery), ms = tonumber(ms), texts = a + 1}
-  entries[#items] = entry
-  a = a + 1 + TEXTS[verb]
-end
+local cleared, leased = {}, {}
 
 -- One of a record's values: more than 64 bytes would double the record's size.
 local function short(text)
@@ -51,13 +41,11 @@ local function short(text)
   return (string.gsub(sub(text, 1, 64), '[\192-\255][\128-\191]*$', ''))
 end
 
--- Notes with the schedule's last fires what became of an occurrence. What a trigger or a backfill made is none.
+-- Notes with the schedule's last fires what became of an occurrence.
 local function note(item, word, summary)
-  if not find(item.event, '%-[1-9]%d*$') then return end
   local record = PREFIX .. 'sch:' .. item.id
-  local totals = redis.pcall('HGET', record, 't')
-  if type(totals) ~= 'string' then return end
-  local fires = call('HMGET', record, 'l0', 'l1', 'l2', 'l3', 'l4', 'l5', 'l6', 'l7', 'l8', 'l9')
+  local fires = redis.pcall('HMGET', record, 'l0', 'l1', 'l2', 'l3', 'l4', 'l5', 'l6', 'l7', 'l8', 'l9')
+  if fires.err then return end
   for i = 1, 10 do
     if fires[i] and match(fires[i], '^%d+') == item.at then
       call('HSET', record, 'r' .. i - 1, short(item.at .. ' ' .. word .. ' ' .. item.attempt .. ' ' .. summary))
@@ -65,8 +53,12 @@ local function note(item, word, summary)
   end
 end
 
-local function hold_text(item, consumer, attempt, failed)
-  return consumer .. ' ' .. int(item.delivery) .. ' ' .. attempt .. ' ' .. failed .. ' ' .. item.rest
+-- What an event that is settled means for its schedule, if there still is one; what a trigger or a backfill made is no
+-- occurrence of it.
+local function tell_schedule(item, word, summary, failure)
+  if not item.is_stored then return end
+  if word ~= 'retry' then finish_for(a_group, item.id, item.event, failure) end
+  if find(item.event, '%-[1-9]%d*$') then note(item, word, summary) end
 end
 
 local function acknowledged(item)
@@ -74,97 +66,122 @@ local function acknowledged(item)
   return call('XACK', k_stream, a_group, item.entry) == 1
 end
 
+-- Whether the group still waits for it; what it does not wait for, nobody holds.
 local function is_pending(item)
-  return #call('XPENDING', k_stream, a_group, item.entry, item.entry, 1) == 1
+  if #call('XPENDING', k_stream, a_group, item.entry, item.entry, 1) == 1 then return true end
+  cleared[#cleared + 1] = item.entry
+  return false
 end
 
 -- Keeps it in the group's pending list, where no crash loses it and no other group sees it again, but with nobody.
 local function put_down(item, attempt, failed)
   call('XCLAIM', k_stream, a_group, no_consumer(), 0, item.entry, 'JUSTID')
-  call('HSET', k_hold, item.entry, hold_text(item, no_consumer(), attempt, failed))
+  call('HSET', k_hold, item.entry, table.concat(
+    {no_consumer(), item.delivery, attempt, failed, item.event, item.at, item.id}, ' '))
 end
 
 local VERBS = {}
 
-function VERBS.ack(item)
+function VERBS.a(item, outcome)
   if not acknowledged(item) then return 'NOT_HELD' end
-  if item.id then
-    finish_for(a_group, item.id, item.event)
-    note(item, 'ok', ARGV[item.texts])
-  end
+  tell_schedule(item, 'ok', outcome or '')
   return 'SETTLED'
 end
 
-function VERBS.retry(item)
+VERBS.o = VERBS.a
+
+function VERBS.t(item, ms, why)
   if not is_pending(item) then return 'NOT_HELD' end
-  call('ZADD', k_retry, int(item.ms), item.entry)
-  put_down(item, item.attempt, item.failed == '0' and now_text or item.failed)
+  call('ZADD', k_retry, ms, item.entry)
   call('ZREM', k_lease, item.entry)
-  if item.id then note(item, 'retry', ARGV[item.texts]) end
+  put_down(item, item.attempt, item.failed == '0' and now_text or item.failed)
+  tell_schedule(item, 'retry', why)
   return 'SETTLED'
 end
 
-function VERBS.back(item)
+function VERBS.b(item, ms)
   if not is_pending(item) then return 'NOT_HELD' end
-  if item.ms > 0 then
-    call('ZADD', k_retry, int(item.ms), item.entry)
-    call('ZREM', k_lease, item.entry)
-  else
+  if ms == '0' then
     call('ZADD', k_lease, 0, item.entry)
+  else
+    call('ZADD', k_retry, ms, item.entry)
+    call('ZREM', k_lease, item.entry)
   end
-  put_down(item, math.max(0, item.attempt - 1), item.failed)
+  put_down(item, int(math.max(0, tonumber(item.attempt) - 1)), item.failed)
   return 'SETTLED'
 end
 
-function VERBS.extend(item)
-  leased[#leased + 1] = int(now_ms + item.ms)
+function VERBS.e(item, ms)
+  leased[#leased + 1] = int(now_ms + tonumber(ms))
   leased[#leased + 1] = item.entry
   return 'SETTLED'
 end
 
-function VERBS.reject(item)
-  if not is_pending(item) then
-    acknowledged(item)
-    return 'NOT_HELD'
-  end
+function VERBS.r(item, why, traceback, outcome)
+  if not is_pending(item) then return 'NOT_HELD' end
   local entry = call('XRANGE', k_stream, item.entry, item.entry)[1]
   local fields = entry and entry[2] or {'id', item.event, 'at', item.at}
   local failed = item.failed == '0' and now_text or item.failed
-  for _, word in ipairs({'error', ARGV[item.texts], 'traceback', ARGV[item.texts + 1], 'attempts', item.attempt,
-    'first_failed_ms', failed, 'last_failed_ms', now_text, 'group', a_group, 'entry', item.entry}) do
+  for _, word in ipairs({'error', why, 'traceback', traceback, 'attempts', item.attempt, 'first_failed_ms', failed,
+    'last_failed_ms', now_text, 'group', a_group, 'entry', item.entry}) do
     fields[#fields + 1] = word
   end
   call('XADD', k_dead, '*', unpack(fields))
   acknowledged(item)
   call('HINCRBY', k_meta, 'dead', 1)
-  if item.id then
-    finish_for(a_group, item.id, item.event, ARGV[item.texts])
-    note(item, 'failed', ARGV[item.texts + 2] ~= '' and ARGV[item.texts + 2] or ARGV[item.texts])
-  end
+  tell_schedule(item, 'failed', outcome ~= '' and outcome or why, why)
   return 'SETTLED'
+end
+
+local TEXTS = {a = 0, o = 1, t = 2, r = 3, e = 1, b = 1}
+local words, entries = {}, {}
+local a = first_item_arg
+while a < #ARGV do
+  words[#words + 1] = a
+  entries[#words] = ARGV[a + 1]
+  a = a + 2 + TEXTS[sub(ARGV[a], 1, 1)]
 end
 
 -- the first write is one that a server out of memory refuses: nothing is then half done
 call('HSET', k_meta, 'settled_ms', now_text)
 local holds = #entries > 0 and call('HMGET', k_hold, unpack(entries)) or {}
-for i = 1, #items do
-  local item = items[i]
-  local holder
-  local delivery
-  holder, delivery, item.attempt, item.failed, item.rest = read_hold(holds[i])
-  if holder ~= a_consumer or delivery ~= item.delivery then
-    lines[i + 1] = 'NOT_HELD'
-  else
-    item.event, item.at, item.id = match(item.rest, '^(%S+) (%d+) (.*)$')
-    if item.event == '-' then item.id = nil end
-    local fine, word = pcall(VERBS[item.verb], item)
-    lines[i + 1] = fine and word or 'BROKEN ' .. reason(word)
-    holds[i] = nil
+local items, of, ids = {}, {}, {}
+for i = 1, #words do
+  local hold = holds[i]
+  local delivery = sub(ARGV[words[i]], 2)
+  local front = a_consumer .. ' ' .. delivery .. ' '
+  if hold and sub(hold, 1, #front) == front then
+    local attempt, failed, event, at, id = match(hold, '^(%d+) (%d+) (%S+) (%d+) (.*)$', #front + 1)
+    items[i] = {entry = entries[i], delivery = delivery, attempt = attempt, failed = failed, event = event, at = at, id = id}
+    if event ~= '-' and byte(ARGV[words[i]]) ~= 101 then
+      of[#of + 1] = items[i]
+      ids[#of] = id
+    end
   end
 end
+if #ids > 0 then
+  local scores = call('ZMSCORE', k_keys, unpack(ids))
+  for i = 1, #ids do
+    if scores[i] then of[i].is_stored = true end
+  end
+end
+
+local settled = {}
+for i = 1, #words do
+  local item, letter = items[i], sub(ARGV[words[i]], 1, 1)
+  -- (one that is named twice is settled once; a lease may be lengthened before)
+  if not item or settled[item.entry] then
+    lines[i + 1] = 'NOT_HELD'
+  else
+    if letter ~= 'e' then settled[item.entry] = true end
+    local first = words[i] + 2
+    local fine, word = pcall(VERBS[letter], item, ARGV[first], ARGV[first + 1], ARGV[first + 2])
+    lines[i + 1] = fine and word or 'BROKEN ' .. reason(word)
+  end
+end
+if #leased > 0 then call('ZADD', k_lease, 'XX', unpack(leased)) end
 if #cleared > 0 then
   call('ZREM', k_lease, unpack(cleared))
   call('HDEL', k_hold, unpack(cleared))
 end
-if #leased > 0 then call('ZADD', k_lease, unpack(leased)) end
 return remember({table.concat(lines, '\n')})
