@@ -10,7 +10,7 @@ import redis
 
 from tests.support.partition import EVENT, NOW, Partition
 from timerq import Event, NamespaceMismatch, QueueUnavailable, Upsert, keys
-from timerq.commands import cancel, edit, members, read, recurring, upsert
+from timerq.commands import cancel, edit, members, owner, read, recurring, upsert
 from timerq.commands.command import Command
 from timerq.commands.consume import Settlement, lead_partition, once, receive, settle
 from timerq.commands.dispatch import Advance, Handover, advance, beat, fire, trim
@@ -22,6 +22,7 @@ from timerq.commands.ranges import key_range
 from timerq.lua import SCRIPTS
 
 JOBS = Membership("jobs", 1)
+OWNED = owner.Owned(b"acme", b"o", 0)
 HANDOVER = Handover("claimed", b"acme\0k\0", "1", "0", NOW, "{}", "")
 
 
@@ -67,6 +68,9 @@ SAMPLES: dict[str, Callable[[Partition], Command[Any]]] = {
     "upsert": _upsert,
     "backfill": lambda p: recurring._backfill_command(p.scope, "l", None, 1, b"", [NOW - 10, NOW]),
     "beat": lambda p: beat(p.namespace, "d"),
+    "destroy": lambda p: owner.destroy_piece(p.namespace, OWNED),
+    "live": lambda p: owner.live(p.namespace, OWNED, 60_000),
+    "silent": lambda p: owner.find_silent(p.namespace, 0),
     "done": lambda p: _first(recurring.done(p.scope, "0-1-1", None)),
     "enlist": lambda p: members._enlist_command(p.scope, "jobs", 0, "", None),
     "members": lambda p: members._members_command(p.scope, "jobs", 0, 0),
@@ -83,8 +87,8 @@ WRITERS = sorted(name for name, script in SCRIPTS.items() if script.writes)
 def test_every_script_has_a_sample() -> None:
     assert set(SAMPLES) == set(SCRIPTS) - {"make"}
     assert WRITERS == [
-        "backfill", "cancel", "done", "edit", "enlist", "once", "prune", "publish", "receive", "settle", "sweep",
-        "upsert",
+        "backfill", "cancel", "destroy", "done", "edit", "enlist", "once", "prune", "publish", "receive", "settle",
+        "sweep", "upsert",
     ]  # fmt: skip
 
 
@@ -258,6 +262,8 @@ def produce_cancel(p: Partition) -> None:
     assert p.cancel(if_version=5).outcome == "VERSION_MISMATCH"
     assert p.cancel().outcome == "CANCELLED"
     assert p.cancel().outcome == "NOT_PENDING"
+    p.client.set(p.key("floor:acme\0o"), 7)
+    assert p.do(cancel.item(p.scope, "k", "o", incarnation=7)).outcome == "OWNER_GONE"
     p.client.rpush(p.record_key(), "not a record")
     with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
         p.cancel()
@@ -265,6 +271,26 @@ def produce_cancel(p: Partition) -> None:
 
 def produce_count(p: Partition) -> None:
     assert p.run(read.count(p.scope)) == 0
+
+
+def produce_destroy(p: Partition) -> None:
+    first = p.run(owner.begin(p.scope, OWNED))
+    p.upsert("k", owner="o", delay=5)
+    assert p.ask(owner.destroy_piece(p.namespace, OWNED, silent=True)).word == "ALIVE"
+    assert p.ask(owner.destroy_piece(p.namespace, OWNED)).swept == 1
+    assert p.ask(owner.destroy_piece(p.namespace, OWNED._replace(incarnation=first))).word == "OWNER_GONE"
+
+
+def produce_live(p: Partition) -> None:
+    first = p.run(owner.begin(p.scope, OWNED))
+    assert p.ask(owner.live(p.namespace, OWNED._replace(incarnation=first))).incarnation == first
+    p.run(owner.destroy(p.scope, OWNED))
+    assert p.ask(owner.live(p.namespace, OWNED._replace(incarnation=first))).floor >= first
+
+
+def produce_silent(p: Partition) -> None:
+    p.client.zadd(p.key("owners"), {"acme\0o": 5, "acme\0o\0": -7})
+    assert p.ask(owner.find_silent(p.namespace, 0)) == [(OWNED, 0, 7), (OWNED, 5, 0)]
 
 
 def produce_done(p: Partition) -> None:
@@ -289,6 +315,8 @@ def produce_edit(p: Partition) -> None:
     assert p.edit("pause", "k0", if_version=5).outcome == "VERSION_MISMATCH"
     results = p.all([edit.item(p.scope, "trigger", f"k{i}") for i in range(6)])
     assert [type(result).__name__ for result in results] == ["Change"] * 5 + ["Later"]
+    p.client.set(p.key("floor:acme\0o"), 7)
+    assert p.edit("trigger", "k", "o", incarnation=7).outcome == "OWNER_GONE"
     p.upsert("e", every=5)
     with pytest.raises(ValueError, match="consume"):
         p.edit("consume", "e")
@@ -400,9 +428,16 @@ def produce_page(p: Partition) -> None:
 def produce_publish(p: Partition) -> None:
     items = [edit.publish_item(p.scope, Event("t", stream=stream), "k") for stream in ("bad", "events")]
     p.client.set(p.key("s:bad"), "not a stream")
-    bad, good = p.all(items)
+    p.client.set(p.key("floor:acme\0o"), 7)
+    gone = edit.publish_item(p.scope, EVENT, "k", "o", incarnation=7)
+    alive = edit.publish_item(p.scope, EVENT, "k", "o", incarnation=8)
+    bad, good, *owned = p.all([*items, gone, alive])
     assert isinstance(bad, QueueUnavailable)
     assert good.outcome == "PUBLISHED"
+    assert [(change.outcome, bool(change)) for change in owned] == [
+        ("OWNER_GONE", False),
+        ("PUBLISHED", True),
+    ]
 
 
 def produce_read(p: Partition) -> None:
@@ -444,10 +479,10 @@ def produce_upsert(p: Partition) -> None:
     assert p.upsert("k", owner="o", delay=5, if_version=0).outcome == "VERSION_MISMATCH"
     p.upsert("e", every=5)
     assert p.upsert("e", every=5).outcome == "UNCHANGED"
-    p.client.set(p.key("floor:acme\0o"), first.version)
-    assert p.upsert("k", owner="o", delay=5, incarnation=first.version).outcome == "OWNER_GONE"
     with pytest.raises(ValueError, match="idempotency_key"):
         p.upsert("k", owner="o", delay=6, idempotency_key="x")
+    p.client.set(p.key("floor:acme\0o"), first.version)
+    assert p.upsert("k", owner="o", delay=5, incarnation=first.version).outcome == "OWNER_GONE"
     p.client.rpush(p.record_key("bad"), "not a record")
     with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
         p.upsert("bad", delay=5)

@@ -61,7 +61,7 @@ def test_out_of_memory_nothing_is_half_done_and_then_all_goes_on(real_client: An
             assert reply[0].startswith(b"OK ")
             partition.check()
             if partition.state() != before:  # what frees memory may run
-                assert name in ("cancel", "sweep", "beat")
+                assert name in ("cancel", "sweep", "destroy", "beat")
     partition.check()
     assert partition.evaluate(command)[0].startswith(b"OK ")
     partition.check()

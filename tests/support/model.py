@@ -239,7 +239,8 @@ class Wanted:
     @property
     def body(self) -> Wanted:
         """What must be the same when it is said again with the same token."""
-        return replace(self, at=None, delay=None, following=None) if self.definition.kind == "c" else self
+        body = replace(self, incarnation=None)
+        return replace(body, at=None, delay=None, following=None) if self.definition.kind == "c" else body
 
 
 @dataclass(frozen=True)
@@ -334,14 +335,20 @@ class ModelPartition:
 
     def _upsert(self, now: int, w: Wanted, version: int) -> tuple[tuple[Any, ...], int]:
         old = self.records.get(w.id)
-        if w.token is not None and (used := self.once.get((w.id[0], w.lane, w.token))):
+        floor = self.floor(w.id)
+        if floor >= 0 and w.incarnation is not None and w.incarnation <= floor:
+            return ("OWNER_GONE", floor), version
+        if old and old.version <= floor:
+            del self.records[w.id]
+            self._score(w.id, None)
+            self.held.pop(w.id, None)
+            old = None
+        used = self.once.get((w.id[0], w.lane, w.token)) if w.token is not None else None
+        if used and int(used[1].split(" ")[0]) > floor:
             if used[0].body != w.body:
                 return ("INVALID", "idempotency_key"), version
             first_version, first_at, first_state = used[1].split(" ")
             return ("DUPLICATE", int(first_version), int(first_at), first_state), version
-        floor = self.floors.get((w.id[0], w.id[2])) if w.id[2] else None
-        if floor is not None and w.incarnation is not None and w.incarnation <= floor:
-            return ("OWNER_GONE", floor), version
         if w.if_version is not None and w.if_version != (old.version if old else 0):
             return ("VERSION_MISMATCH", old.version if old else 0), version
         if w.mode == "keep" and old:
@@ -408,6 +415,10 @@ class ModelPartition:
         self._log(now, "replaced", w.id, version, str(old.version), w.by or "")
         return ("REPLACED", version, due, record.state, old.version, old.at), version
 
+    def floor(self, id: Id) -> int:
+        """The version up to which everything of its owner is dead; -1 for none."""
+        return self.floors.get((id[0], id[2]), -1) if id[2] else -1
+
     # ------------------------------------------------------------------------------------------- other verbs
 
     def cancel(self, now: int, ids: Sequence[tuple[Id, int | None]], by: str = "") -> list[tuple[Any, ...]]:
@@ -451,7 +462,9 @@ class ModelPartition:
         answers: list[tuple[Any, ...]] = []
         for item in items:
             old = self.records.get(item.id)
-            if item.if_version is not None and item.if_version != (old.version if old else 0):
+            if old and old.version <= self.floor(item.id):
+                answers.append(("NOT_PENDING",))
+            elif item.if_version is not None and item.if_version != (old.version if old else 0):
                 answers.append(("VERSION_MISMATCH", old.version if old else 0))
             elif old is None:
                 answers.append(("NOT_PENDING",))
@@ -485,7 +498,7 @@ class ModelPartition:
             event_id, outcome = old.triggered[1], "DUPLICATE"
         else:
             if self._request is None:
-                self._reserve(now, 5 + 8 * of)
+                self._reserve(now, 5 + 9 * of)
                 self._request = self.first_version - 1
             self._request += 1
             event_id, outcome = f"{self.number}-{old.version}-t{self._request}", "TRIGGERED"
@@ -539,6 +552,8 @@ class ModelPartition:
             return ("PUBLISHED", r.version, 0)
         if r.spoilt:
             return ("BROKEN",)
+        if r.version <= self.floor(id):
+            return ("VERSION_MISMATCH", 0)
         self.marks["fired_ms"] = now
         for at in slots:
             if not self._emit(now, id, r, f"{self.number}-{r.version}-b{at}", at, 0, 0, mark="backfill"):

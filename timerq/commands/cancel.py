@@ -48,24 +48,35 @@ def item(
     owner: str | None = None,
     if_version: int | None = None,
     by: str | None = None,
+    incarnation: int | None = None,
 ) -> Item[Change]:
-    """The command's part for one cancel; raises `InvalidSchedule` for a bad name or version."""
+    """The command's part for one cancel; raises `InvalidSchedule` for a bad name or version.
+
+    ``incarnation`` is an owner handle's (a version).
+    """
     partition, tag, id, owner_bytes = locate(scope, key, owner)
     check_version(if_version)
     item_keys: tuple[Word, ...] = (keys.record(tag, id), keys.id_floor(tag, id))
     if owner_bytes:
-        item_keys += (keys.owner_index(tag, scope.tenant_bytes, owner_bytes),)
+        tenant = scope.tenant_bytes
+        item_keys += (keys.owner_index(tag, tenant, owner_bytes), keys.owner_floor(tag, tenant, owner_bytes))
     args: tuple[Word, ...] = (
         "" if if_version is None else str(if_version),
         b"" if by is None else check_text("by", by),
+        "" if incarnation is None else str(incarnation),
     )
     return Item("cancel", partition, item_keys, args, 2 * len(id) + 100, read_change(key, owner))
 
 
-def sweep(scope: Scope, prefix: str, owner: str | None, durable: Durability | None = None) -> Steps[Swept]:
-    """Cancels every schedule of a prefix, an owner or both, that was armed before; returns how many there were."""
+def sweep(
+    scope: Scope, prefix: str, owner: str | None, durable: Durability | None = None, ceiling: bytes = b""
+) -> Steps[Swept]:
+    """Cancels every schedule of a prefix, an owner or both, that was armed before; returns how many there were.
+
+    Before: up to the version ``ceiling``, or where that is empty up to the last one that there is when it begins.
+    """
     span = key_range(scope, prefix, owner)
-    pieces = [_piece(scope, span, partition, span.first, b"", durable) for partition in span.partitions]
+    pieces = [_piece(scope, span, partition, span.first, ceiling, durable) for partition in span.partitions]
     cancelled = 0
     levels = set()
     while pieces:

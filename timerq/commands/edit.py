@@ -41,16 +41,19 @@ def item(
     by: str | None = None,
     note: str | None = None,
     going: Going | None = None,
+    incarnation: int | None = None,
 ) -> Item[Change]:
     """The command's part for one change of a schedule in place; raises `InvalidSchedule`.
 
     ``by`` and ``note`` say who does it and why; ``going`` belongs to "skip", a resume that leaves out what was missed.
+    ``incarnation`` is an owner handle's (a version).
     """
     partition, tag, id, owner_bytes = locate(scope, key, owner)
     check_version(if_version)
     item_keys: tuple[Word, ...] = (keys.record(tag, id),)
     if owner_bytes:
-        item_keys += (keys.owner_index(tag, scope.tenant_bytes, owner_bytes),)
+        tenant = scope.tenant_bytes
+        item_keys += (keys.owner_index(tag, tenant, owner_bytes), keys.owner_floor(tag, tenant, owner_bytes))
     where: tuple[Word, ...] = ("", "", "", "")
     if going is not None:
         where = (going.paused_at_ms, going.at_ms, _or_unknown(going.following_ms), going.skipped)
@@ -60,6 +63,7 @@ def item(
         b"" if by is None else check_text("by", by),
         _note_bytes(note),
         *map(str, where),
+        "" if incarnation is None else str(incarnation),
     )
     plain = read_change(key, owner)
 
@@ -86,8 +90,13 @@ def _note_bytes(note: str | None) -> bytes:
     return encoded
 
 
-def publish_item(scope: Scope, event: Event, key: str, owner: str | None = None) -> Item[Change]:
-    """The command's part for one event straight onto the stream of its lane; raises `InvalidSchedule`."""
+def publish_item(
+    scope: Scope, event: Event, key: str, owner: str | None = None, incarnation: int | None = None
+) -> Item[Change]:
+    """The command's part for one event straight onto the stream of its lane; raises `InvalidSchedule`.
+
+    ``incarnation`` is an owner handle's (a version).
+    """
     if not isinstance(event, Event):
         raise InvalidSchedule("event", event, "want an Event")
     key_bytes = check_text("key", key)
@@ -97,11 +106,19 @@ def publish_item(scope: Scope, event: Event, key: str, owner: str | None = None)
     namespace = scope.namespace
     partition = namespace.partition_of(scope.tenant_bytes, owner_bytes or key_bytes)
     tag = namespace.tags[partition]
-    args: tuple[Word, ...] = (key_bytes, owner_bytes, event.stream, content, event.type, correlation, data)
+    item_keys: tuple[Word, ...] = (keys.stream(tag, event.stream.encode()),)
+    if incarnation is not None:
+        item_keys += (keys.owner_floor(tag, scope.tenant_bytes, owner_bytes),)
+    args: tuple[Word, ...] = (
+        *(key_bytes, owner_bytes, event.stream, content, event.type, correlation, data),
+        "" if incarnation is None else str(incarnation),
+    )
 
     def read(words: list[str], rest: Iterator[bytes], durable: str) -> Change:
+        if words[0] == "OWNER_GONE":
+            return Change(Outcome.OWNER_GONE, key, owner, int(words[1]), None, None, durable)
         return Change(Outcome(words[0]), key, owner, int(words[1]), None, words[2], durable)
 
     reader: Callable[[list[str], Iterator[bytes], str], Change] = read
     size = len(key_bytes) + len(owner_bytes) + len(data) + len(correlation) + 300
-    return Item("publish", partition, (keys.stream(tag, event.stream.encode()),), args, size, reader)
+    return Item("publish", partition, item_keys, args, size, reader)

@@ -84,11 +84,13 @@ def check_version(if_version: int | None) -> None:
 
 
 def _repeated(when: str, options: str, definition: list[Word]) -> tuple[str, str]:
-    """What is the same when a call is made again: of a calendar, all but the instants, which the time tells."""
-    if not bytes(definition[1]).startswith(b"c "):  # type: ignore[arg-type]
-        return when, options
+    """What is the same when a call is made again: by another handle of the owner; and of a calendar, all but the
+    instants, which the time tells.
+    """
     words = options.split(" ")
-    return "", " ".join((*words[:7], *words[8:]))
+    if not bytes(definition[1]).startswith(b"c "):  # type: ignore[arg-type]
+        return when, " ".join((*words[:6], *words[7:]))
+    return "", " ".join((*words[:6], *words[8:]))
 
 
 def digest_of(id: bytes, when: str, options: str, definition: list[Word]) -> str:

@@ -140,6 +140,7 @@ def resume_from_now(
     by: str | None,
     now: Callable[[], int],
     durable: Durability | None,
+    incarnation: int | None = None,
 ) -> Steps[Change]:
     """Arms a paused schedule for its next occurrence after now; what was missed is left out and counted.
 
@@ -151,12 +152,15 @@ def resume_from_now(
         now_ms = now()
         overdue = schedule is not None and schedule.state is State.PAUSED and schedule.at_ms <= now_ms
         if schedule is None or not overdue or schedule.timing.kind == "once":
-            return (yield from one(scope, edit.item(scope, "resume", key, owner, if_version, by=by), durable))
+            plain = edit.item(scope, "resume", key, owner, if_version, by=by, incarnation=incarnation)
+            return (yield from one(scope, plain, durable))
         if if_version is not None and if_version != schedule.version:
             return Change(Outcome.VERSION_MISMATCH, key, owner, schedule.version)
         going = _going(schedule, now_ms)
-        item = edit.item(scope, "skip", key, owner, schedule.version, by=by, going=going)
-        change = yield from one(scope, item, durable)
+        skip = edit.item(
+            scope, "skip", key, owner, schedule.version, by=by, going=going, incarnation=incarnation
+        )
+        change = yield from one(scope, skip, durable)
         again = if_version in (None, change.version)
         if change.outcome is not Outcome.VERSION_MISMATCH or not again:
             return change

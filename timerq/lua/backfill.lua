@@ -24,11 +24,13 @@
 local id = string.sub(k_record, #PREFIX + 5)
 local fine, r = pcall(function() return read_record(redis.call('HGETALL', k_record)) end)
 if not fine then return remember({head_line .. '\nBROKEN 0 ' .. reason(r)}) end
+local tenant, key, owner = string.match(id, '^([^%z]*)%z([^%z]*)%z([^%z]*)$')
+local dead = owner ~= '' and redis.call('GET', PREFIX .. 'floor:' .. tenant .. '\0' .. owner)
+if r and dead and tonumber(r.version) <= tonumber(dead) then r = nil end -- its owner is gone: it is about to be swept
 if not r or r.version ~= a_version then
   return remember({head_line .. '\nVERSION_MISMATCH ' .. (r and r.version or '0')})
 end
 
-local tenant, key, owner = string.match(id, '^([^%z]*)%z([^%z]*)%z([^%z]*)$')
 local count, published = 0, 0
 local line
 redis.call('HSET', k_meta, 'fired_ms', int(now_ms)) -- a server out of memory refuses this: nothing is half done

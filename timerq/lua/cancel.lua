@@ -7,18 +7,19 @@
 -- KEYS held    zset   – ids that could not be fired
 -- KEYS log     stream – the exceptions
 -- KEYS due     zset   – the tenant's pending ids
--- KEYS item*          – each item's record and floor; where it has an owner, the owner's index
+-- KEYS item*          – each item's record and floor; where it has an owner, the owner's index and floor
 -- ARGV layout  text   – what the client believes
 -- ARGV schema  text   – what the client believes
 -- ARGV now_ms  ms     – the manual clock's time, else empty
 -- ARGV seq     number – this request's number in its session
 -- ARGV tenant  text
--- ARGV item*          – each item's if_version (empty for any) and by
+-- ARGV item*          – each item's if_version (empty for any), by, and the owner handle's incarnation (or empty)
 --
 -- RETURN a line an item:
 --   CANCELLED version at     – it will never fire
 --   NOT_PENDING              – nothing waits under this key; what has fired before can be told by the floor
 --   VERSION_MISMATCH version
+--   OWNER_GONE floor         – the handle's owner was destroyed
 --   BROKEN reason            – the stored record cannot be touched
 
 local lines = {head_line}
@@ -29,13 +30,21 @@ local function leave_floor(floor, version)
   redis.call('SET', floor, version, 'PX', int(2 * tonumber(meta[6])))
 end
 
-for a = first_item_arg, #ARGV, 2 do
+for a = first_item_arg, #ARGV, 3 do
   local record, floor = KEYS[k], KEYS[k + 1]
   local id = string.sub(record, prefix)
-  k = k + (string.byte(id, -1) == 0 and 2 or 3)
+  local dead
+  if string.byte(id, -1) == 0 then
+    k = k + 2
+  else
+    if ARGV[a + 2] ~= '' then dead = redis.call('GET', KEYS[k + 3]) end
+    k = k + 4
+  end
   local old = redis.pcall('HGET', record, 's')
   local line
-  if type(old) == 'table' then
+  if dead and tonumber(ARGV[a + 2]) <= tonumber(dead) then
+    line = 'OWNER_GONE ' .. dead
+  elseif type(old) == 'table' then
     line = 'BROKEN ' .. reason(old)
   elseif not old and redis.call('EXISTS', record) == 0 then
     if ARGV[a] ~= '' and ARGV[a] ~= '0' then

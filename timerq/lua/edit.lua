@@ -10,13 +10,14 @@
 -- KEYS log     stream – the exceptions
 -- KEYS due     zset   – the tenant's pending ids
 -- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
--- KEYS item*          – each item's record; where it has an owner, the owner's index
+-- KEYS item*          – each item's record; where it has an owner, the owner's index and floor
 -- ARGV layout  text   – what the client believes
 -- ARGV schema  text   – what the client believes
 -- ARGV now_ms  ms     – the manual clock's time, else empty
 -- ARGV seq     number – this request's number in its session
 -- ARGV tenant  text
--- ARGV item*          – each item's verb, if_version (empty for any), by, note, at, new at, following and skipped
+-- ARGV item*          – each item's verb, if_version (empty for any), by, note, at, new at, following, skipped, and the owner
+--                       handle's incarnation (or empty)
 --
 -- verb: pause; resume; skip – resume at the new at, the `skipped` occurrences from `at` on left out; trigger; consume
 --
@@ -27,6 +28,7 @@
 --   TRIGGERED version event_id
 --   DUPLICATE version event_id      – it was triggered in this very second: this is the event
 --   NOT_PENDING
+--   OWNER_GONE floor                – the handle's owner was destroyed
 --   VERSION_MISMATCH version        – or, of skip, the version is right and `at` is another by now
 --   INVALID consume                 – only a one-shot can be consumed
 --   BROKEN reason                   – the record cannot be read, or the stream refuses
@@ -91,13 +93,17 @@ local function resume(record, id, old, version, at, by, new_at, following, skipp
   return 'RESUMED ' .. version .. ' ' .. at
 end
 
-local function edit(id, record, verb, if_version, by, note, known_at, new_at, following, skipped)
+local function edit(id, record, floor, verb, if_version, by, note, known_at, new_at, following, skipped, born)
+  local dead = floor and tonumber(redis.call('GET', floor) or nil)
+  if dead and born ~= '' and tonumber(born) <= dead then return 'OWNER_GONE ' .. int(dead) end
   local old = redis.call('HGET', record, 's')
+  local state, version, at = parse_state(old or '')
+  -- its owner is gone, and it is about to be swept
+  if dead and version and tonumber(version) <= dead then return 'NOT_PENDING' end
   if not old and redis.call('EXISTS', record) == 0 then
     if if_version ~= '' and if_version ~= '0' then return 'VERSION_MISMATCH 0' end
     return 'NOT_PENDING'
   end
-  local state, version, at = parse_state(old or '')
   if not state then error('unreadable record', 0) end
   if if_version ~= '' and if_version ~= version then return 'VERSION_MISMATCH ' .. version end
   if verb == 'trigger' or verb == 'consume' then return trigger(record, id, version, verb == 'consume', by) end
@@ -109,13 +115,17 @@ local function edit(id, record, verb, if_version, by, note, known_at, new_at, fo
 end
 
 local k = first_item_key
-for a = first_item_arg, #ARGV, 8 do
-  local record = KEYS[k]
+for a = first_item_arg, #ARGV, 9 do
+  local record, floor = KEYS[k], nil
   local id = string.sub(record, prefix)
-  k = k + (string.byte(id, -1) == 0 and 1 or 2)
+  if string.byte(id, -1) ~= 0 then
+    floor = KEYS[k + 2]
+    k = k + 2
+  end
+  k = k + 1
   local line = 'LATER'
   if published <= BYTES then
-    local fine, said = pcall(edit, id, record, unpack(ARGV, a, a + 7))
+    local fine, said = pcall(edit, id, record, floor, unpack(ARGV, a, a + 8))
     line = fine and said or 'BROKEN ' .. reason(said)
   end
   lines[#lines + 1] = line

@@ -12,12 +12,14 @@
 -- RETURN lines; behind the text, the fields and values of the record and of each entry:
 --   RECORD how_many – where it begins with the newest, so that both are of one instant; 0: there is no record
 --   BROKEN reason   – the same, and what is there is no record
---   ENTRY how_many  – one of the schedule
+--   ENTRY how_many  – one of the schedule, or of its owner
 --   MORE from       – last: there may be older ones
 --   END at_ms whole – last: there are none; when the log's oldest entry was written (- for an empty log), and whether it
 --                     is the first there ever was (whole) or older ones are gone (trimmed)
 
 local id = string.sub(k_record, #PREFIX + 5)
+local tenant, owner = string.match(id, '^([^%z]*)%z[^%z]*%z([^%z]+)$')
+local owner_id = tenant and tenant .. '\0\0' .. owner -- of what happened to all of an owner's schedules
 local reply = {''}
 local lines = {head_line}
 local bytes = 0
@@ -34,7 +36,8 @@ local entries = redis.call('XREVRANGE', k_log, a_from, '-', 'COUNT', a_count)
 local last = nil -- the entry to go on before
 for i, entry in ipairs(entries) do
   local fields = entry[2]
-  if value_of(fields, 'id') == id then
+  local of = value_of(fields, 'id')
+  if of == id or (owner_id and of == owner_id) then
     lines[#lines + 1] = 'ENTRY ' .. #fields
     for k = 1, #fields do
       reply[#reply + 1] = fields[k]

@@ -49,6 +49,7 @@ local unscored = {} -- ids of those to look at no more
 local indexed, indexes = {}, 0
 local prefix = #PREFIX + 5
 local version_number = reserve_versions(tonumber(a_items)) - 1
+local floors = {} -- of owners: floor's key -> the version up to which all is dead, or false
 local ceil_now_ms = math.ceil(now_us / 1000)
 
 local function arm(id, at, due)
@@ -108,6 +109,11 @@ local function totals_of(record)
   return int(fired) .. ' ' .. int(missed) .. ' ' .. int(skipped)
 end
 
+local function dead_below(floor)
+  if floors[floor] == nil then floors[floor] = tonumber(call('GET', floor) or nil) or false end
+  return floors[floor]
+end
+
 local function upsert(record, id, own, floor, once, set, when, options, from, to)
   local old = redis.pcall('HGET', record, 's')
   if old and type(old) == 'table' then return 'BROKEN ' .. reason(old) end
@@ -121,20 +127,27 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
   if options ~= '' then
     mode, paused, restart, reset, if_version, max_wait, born, following, ending, limit, generation, by, digest =
       string.match(options, '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+  end
+  local dead = floor and dead_below(floor)
+  if dead then
+    if born and born ~= '-' and tonumber(born) <= dead then return 'OWNER_GONE ' .. int(dead) end
+    if version and tonumber(version) <= dead then -- of an incarnation that is gone: the new one starts clean
+      forget(id, k_due)
+      head_moved = true
+      old, state, version, at, n = nil, nil, nil, nil, nil
+    end
+  end
+  if options ~= '' then
     if set then
       local announced = call('ZSCORE', set, '')
       if announced and tonumber(announced) > tonumber(generation) then return 'SUPERSEDED ' .. int(tonumber(announced)) end
     end
     if once then
       local first = redis.call('HMGET', once, 'digest', 'answer')
-      if first[1] then
+      if first[1] and not (dead and tonumber(string.match(first[2], '^%d+')) <= dead) then
         if first[1] ~= digest and byte(digest) ~= 61 then return 'INVALID idempotency_key' end
         return 'DUPLICATE ' .. first[2]
       end
-    end
-    if floor and born ~= '-' then
-      local dead = redis.call('GET', floor)
-      if dead and tonumber(born) <= tonumber(dead) then return 'OWNER_GONE ' .. dead end
     end
     if if_version ~= '-' and if_version ~= (version or '0') then return 'VERSION_MISMATCH ' .. (version or '0') end
     if mode == 'keep' and old then return keep(record, version, at, state) end

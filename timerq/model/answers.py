@@ -48,9 +48,9 @@ class Outcome(StrEnum):
 class Change:
     """What became of a cancel, pause, resume, trigger or publish; true where it took effect.
 
-    ``version`` is the version it concerned, on VERSION_MISMATCH the stored one (0: there is none). ``at_ms`` is the
-    occurrence it concerned (epoch ms), ``event_id`` the id of what `trigger` and `publish` published. ``durable`` says
-    which level was reached: "accepted", "replicas=N" or "fsync".
+    ``version`` is the version it concerned, on VERSION_MISMATCH the stored one (0: there is none), on OWNER_GONE the one
+    up to which the owner is dead. ``at_ms`` is the occurrence it concerned (epoch ms), ``event_id`` the id of what
+    `trigger` and `publish` published. ``durable`` says which level was reached: "accepted", "replicas=N" or "fsync".
     """
 
     outcome: Outcome
@@ -75,7 +75,7 @@ class Change:
         return f"<Change {', '.join(parts)}>"
 
     def __bool__(self) -> bool:
-        return self.outcome not in (Outcome.NOT_PENDING, Outcome.VERSION_MISMATCH)
+        return self.outcome not in (Outcome.NOT_PENDING, Outcome.VERSION_MISMATCH, Outcome.OWNER_GONE)
 
 
 @dataclass(frozen=True, slots=True)
