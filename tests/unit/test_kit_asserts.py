@@ -74,7 +74,7 @@ def test_it_was_cancelled(kit):
 
 def test_the_page_shows_what_is_said(kit):
     page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
-    kit.set("2026-02-08T00:00:00Z")
+    kit.set("2026-02-10T00:00:00Z")
     kit.queue.upsert("reminder:7", EVENT, delay="2h")
     kit.queue.cancel("reminder:7", by="ann")
     kit.queue.upsert("reminder:8", EVENT, delay="2h")

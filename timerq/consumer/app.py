@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from timerq.async_client import AsyncTimerQueue
 from timerq.client import TimerQueue
@@ -25,6 +25,10 @@ from timerq.exchange import Place
 from timerq.model import Delivery, check_plain_name, check_text
 from timerq.settings import Settings
 from timerq.timing import Duration, resolve_duration
+
+if TYPE_CHECKING:
+    from timerq.consumer.rehearsal import Rehearsal
+    from timerq.testing import Drained, TestQueue
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -100,6 +104,7 @@ class Consumer:
         self._service: Service | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop_asked = False
+        self._rehearsal: Rehearsal | None = None
 
     # ------------------------------------------------------------------------------------------------ handlers
 
@@ -213,6 +218,18 @@ class Consumer:
             loop.call_soon_threadsafe(service.stop)
         except RuntimeError:
             pass  # the loop has ended, and with it what was to stop
+
+    async def drain(self, kit: TestQueue) -> Drained:
+        """Handles what can be handled at a test kit's instant: for ``kit.advance("1h", app)``, see docs/testing.md."""
+        from timerq.consumer.rehearsal import rehearse  # a consumer at work has no need of a test kit
+
+        if self._rehearsal is None and self._service is not None:
+            raise TimerqError("this consumer runs already")
+        return await (await rehearse(self, kit, self._rehearsal)).drain()
+
+    def rehearsed(self, rehearsal: Rehearsal | None, service: Service | None) -> None:
+        """It is run by a test kit, or no longer."""
+        self._rehearsal, self._service = rehearsal, service
 
     async def once(self, event: Delivery, name: str = "", *, window: Duration = "24h") -> bool:
         """True the first time that it is asked for this event (and ``name``) within ``window``, False ever after.

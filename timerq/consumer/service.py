@@ -76,7 +76,7 @@ class Service:
             if await self.open():
                 await self._serve(ready)
         finally:
-            await self._close()
+            await self.close()
 
     def stop(self) -> None:
         """Reads no more, and ends once what is in hand is handled, or its time is up. From the loop only."""
@@ -156,7 +156,8 @@ class Service:
                 "Redis did not answer in time: what was not settled comes again when its lease ends"
             )
 
-    async def _close(self) -> None:
+    async def close(self) -> None:
+        """Closes its connections and threads; what was not settled comes again when its lease ends."""
         self.reporter.close()
         self.threads.close()
         for reader in self.readers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -64,6 +64,7 @@ class TestQueue:
         self._unhandled: deque[Published] = deque()
         # partition -> when its next is due (epoch ms; None: it has none), where that is known
         self._wakes: dict[int, int | None] = {}
+        self._ends: list[Callable[[], Awaitable[None]]] = []
         self._is_playing = self._is_closed = False
         self._clients = Clients(self._place, f"test-{secrets.token_hex(8)}", self.clock)
         try:
@@ -178,13 +179,17 @@ class TestQueue:
 
     # --------------------------------------------------------------------------------------------------- closing
 
+    def on_close(self, end: Callable[[], Awaitable[None]]) -> None:
+        """``end`` is awaited when the kit closes, before its clients do: for what drains it."""
+        self._ends.append(end)
+
     def close(self) -> None:
         """Closes the clients, and leaves nothing in a Redis that is not the kit's own."""
         if self._is_closed:
             return
         self._is_closed = True
         try:
-            self._loop.close(self._clients.aclose)
+            self._loop.close(self._end)
             if self.url is not None and self._place.embedded is None:
                 self._clients.forget()
         finally:
@@ -193,7 +198,7 @@ class TestQueue:
 
     async def aclose(self) -> None:
         """Closes the asynchronous clients, in their event loop, and then all else."""
-        await self._clients.aclose()
+        await self._end()
         self.close()
 
     def __enter__(self) -> Self:
@@ -215,6 +220,13 @@ class TestQueue:
     def __repr__(self) -> str:
         where = "fakeredis" if self._place.is_fake else "a Redis"
         return f"<TestQueue on {where}: {instant_text(self.clock.now_ms)}, {len(self._all)} events>"
+
+    async def _end(self) -> None:
+        try:
+            while self._ends:
+                await self._ends.pop()()
+        finally:
+            await self._clients.aclose()
 
     # ------------------------------------------------------------------------------------------------- the play
 

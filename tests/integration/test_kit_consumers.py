@@ -1,0 +1,161 @@
+"""A real Consumer inside a TestQueue: retries, dead letters, lanes and armed timers in the kit's time."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from timerq import Event, TimerqError
+from timerq.consumer import AsyncContext, Consumer, Context
+from timerq.model import Delivery
+from timerq.testing import TestQueue, assert_scheduled
+
+START_MS = 1_767_225_600_000
+MINUTE = 60_000
+NOWHERE = "redis://127.0.0.1:1/0"
+"""Where an app is before a kit lends it another place; nothing is ever sent there."""
+
+
+@pytest.fixture(params=["fakeredis", "redis"])
+def kit(request: pytest.FixtureRequest, any_url: str) -> Iterator[TestQueue]:
+    with TestQueue(None if request.param == "fakeredis" else any_url, partitions=2) as kit:
+        yield kit
+
+
+def test_failures_are_tried_again_in_the_kits_time(kit):
+    app = Consumer(NOWHERE, group="g")
+    runs: list[tuple[int, int]] = []
+
+    @app.on("order", attempts=4, backoff="10m", max_backoff="1h")
+    async def order(event: Delivery, ctx: AsyncContext) -> None:
+        runs.append((event.attempt, kit.clock.now_ms))
+        if event.attempt < 3:
+            raise ValueError("not yet")
+        await ctx.schedule("follow", {"of": event.key}, delay="1d")
+
+    @app.on("follow")
+    def follow(event: Delivery, ctx: Context) -> None:  # a sync one runs in a thread
+        runs.append((0, kit.clock.now_ms))
+
+    kit.queue.upsert("o", Event("order"), delay="30m")
+    events = kit.advance("3d", app)
+    assert [event.type for event in events] == ["order", "follow"]
+    assert [attempt for attempt, _ in runs] == [1, 2, 3, 0]
+    assert runs[0][1] - START_MS == 30 * MINUTE
+    assert runs[0][1] < runs[1][1] < runs[2][1] <= runs[0][1] + 40 * MINUTE
+    assert (
+        runs[3][1] - START_MS == 30 * MINUTE + 1440 * MINUTE
+    )  # counted from the event, not from its handling
+    assert (app.counts.handled, app.counts.retried, app.counts.dead) == (2, 2, 0)
+    assert len(kit.events(stream="errors")) == 2
+
+
+def test_what_never_succeeds_is_a_dead_letter_and_time_goes_on(kit):
+    app = Consumer(NOWHERE, group="g")
+
+    @app.on("bad", attempts=3, backoff="1m")
+    def bad(event: Delivery) -> None:
+        raise ValueError("never")
+
+    kit.queue.upsert("b", Event("bad"), every="1d", pause_after=2)
+    kit.queue.upsert("unwanted", Event("other"), delay="1h")
+    events = kit.advance("10d", app)
+    assert [event.type for event in events] == ["other", "bad", "bad"]
+    assert (app.counts.dead, app.counts.unwanted) == (2, 1)
+    assert kit.queue.get("b").state == "paused"
+
+
+def test_lanes_are_kept_while_one_is_tried_again(kit):
+    app = Consumer(NOWHERE, group="g", ordered=True)
+    runs: list[tuple[str | None, int, int]] = []
+
+    @app.on("step", attempts=3, backoff="10m")
+    async def step(event: Delivery) -> None:
+        runs.append((event.owner, event.payload, event.attempt))
+        if (event.owner, event.payload, event.attempt) == ("a", 1, 1):
+            raise ValueError("once")
+
+    for n in (1, 2, 3):
+        for owner in "ab":
+            kit.queue.upsert(f"s{n}", Event("step", n), delay=f"{n}s", owner=owner)
+    kit.advance("1h", app)
+    assert [(n, attempt) for owner, n, attempt in runs if owner == "a"] == [(1, 1), (1, 2), (2, 1), (3, 1)]
+    assert [(n, attempt) for owner, n, attempt in runs if owner == "b"] == [(1, 1), (2, 1), (3, 1)]
+    assert runs.index(("b", 3, 1)) < runs.index(("a", 1, 2))
+
+
+def test_days_pass_without_a_script_too_many(kit):
+    app = Consumer(NOWHERE, group="g")
+    seen = []
+    app.on("digest")(lambda event: seen.append(event.at_ms))
+    kit.queue.upsert("d", Event("digest"), cron="0 9 * * *")
+    assert [event.at_ms for event in kit.advance("30d", app)] == seen
+    assert len(seen) == 30
+
+
+def test_an_app_goes_from_kit_to_kit_and_back_to_where_it_was(kit):
+    app = Consumer(NOWHERE, group="g")
+    seen: list[str] = []
+    app.on("t")(lambda event: seen.append(event.key))
+    with TestQueue(handlers=app) as first:
+        first.queue.upsert("one", Event("t"), delay="1m")
+        first.advance("1m")
+        with pytest.raises(TimerqError, match="another kit"):
+            kit.advance("1m", app)
+    assert app.place.url == NOWHERE
+    kit.queue.upsert("two", Event("t"), delay="1m")
+    kit.advance("1m", app)
+    assert seen == ["one", "two"]
+
+
+def test_a_test_that_is_asynchronous():
+    app = Consumer(NOWHERE, group="g")
+
+    @app.on("begin")
+    async def begin(event: Delivery, ctx: AsyncContext) -> None:
+        loops.append(asyncio.get_running_loop())
+        await ctx.schedule("end", None, delay="1h")
+
+    app.on("end")(lambda event: None)
+    loops: list[Any] = []
+
+    async def scenario() -> None:
+        async with TestQueue() as kit:
+            await kit.aqueue.upsert("k", Event("begin"), delay="1m")
+            await kit.aadvance("2m", app)
+            (schedule,) = kit.pending()
+            assert_scheduled(kit, schedule.key, owner=schedule.owner, at=START_MS + 61 * MINUTE)
+            assert [event.type for event in await kit.aadvance("1h", app)] == ["end"]
+        assert loops == [asyncio.get_running_loop()]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.one_server
+def test_one_that_runs_elsewhere_is_not_taken_from_there(redis_url):
+    app = Consumer(redis_url, group="g")
+
+    async def scenario() -> None:
+        ready = asyncio.Event()
+        serving = asyncio.create_task(app.serve(ready.set))
+        await ready.wait()
+        async with TestQueue() as kit:
+            with pytest.raises(TimerqError, match="runs already"):
+                await kit.aadvance("1m", app)
+        app.request_stop()
+        await serving
+
+    asyncio.run(scenario())
+
+
+def test_a_consumer_at_work_does_not_load_the_kit():
+    code = "import sys, timerq.consumer; print([name for name in sys.modules if name.startswith('timerq.testing')])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
