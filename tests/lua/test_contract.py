@@ -10,7 +10,7 @@ import redis
 
 from tests.support.partition import EVENT, NOW, Partition
 from timerq import Event, NamespaceMismatch, QueueUnavailable, Upsert, keys
-from timerq.commands import cancel, edit, members, owner, read, recurring, upsert
+from timerq.commands import cancel, dead, edit, members, owner, read, recurring, upsert
 from timerq.commands.command import Command
 from timerq.commands.consume import Settlement, lead_partition, once, receive, settle
 from timerq.commands.dispatch import Advance, Handover, advance, beat, fire, trim
@@ -74,6 +74,8 @@ SAMPLES: dict[str, Callable[[Partition], Command[Any]]] = {
     "done": lambda p: _first(recurring.done(p.scope, "0-1-1", None)),
     "enlist": lambda p: members._enlist_command(p.scope, "jobs", 0, "", None),
     "members": lambda p: members._members_command(p.scope, "jobs", 0, 0),
+    "dead": lambda p: _first(dead.dead_list(p.scope, "events", "g")),
+    "revive": lambda p: dead._revive(p.scope, 0, "events", "g", "replay", ["1-1"]),
     "lead": lambda p: lead_partition(p.namespace, 0, "events", "g", "c", 5000),
     "once": lambda p: _first(once(p.scope, "token", 5000)),
     "receive": _receive,
@@ -87,8 +89,8 @@ WRITERS = sorted(name for name, script in SCRIPTS.items() if script.writes)
 def test_every_script_has_a_sample() -> None:
     assert set(SAMPLES) == set(SCRIPTS) - {"make"}
     assert WRITERS == [
-        "backfill", "cancel", "destroy", "done", "edit", "enlist", "once", "prune", "publish", "receive", "settle",
-        "sweep", "upsert",
+        "backfill", "cancel", "destroy", "done", "edit", "enlist", "once", "prune", "publish", "receive", "revive",
+        "settle", "sweep", "upsert",
     ]  # fmt: skip
 
 
@@ -377,6 +379,37 @@ def produce_history(p: Partition) -> None:
     assert "WRONGTYPE" in p.run(history(p.scope, "k")).unreadable
 
 
+def die(p: Partition, count: int = 1, **words: Any) -> None:
+    """As many dead letters of group g."""
+    for _ in range(count):
+        p.do(edit.publish_item(p.scope, Event("t", **words), "k"))
+    while given := p.ask(_receive(p, count=200)).deliveries:
+        p.ask(_settle(p, *[Settlement(each.entry, each.delivery, "reject", error="no") for each in given]))
+
+
+def produce_dead(p: Partition) -> None:
+    die(p, 2)
+    page = p.run(dead.dead_list(p.scope, "events", "g", limit=1))
+    assert len(page.letters) == 1
+    assert p.run(dead.dead_list(p.scope, "events", "g", after=page.after)).after is None
+    p.client.set(p.key("dead:events\0h"), "not a stream")
+    with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
+        p.run(dead.dead_list(p.scope, "events", "h"))
+
+
+def produce_revive(p: Partition) -> None:
+    die(p, 6, payload="x" * 65_000)
+    entries = [entry.decode() for entry, _ in p.client.xrange(p.key("dead:events\0g"))]
+    words = p.ask(dead._revive(p.scope, 0, "events", "g", "replay", entries))
+    assert [word.split(" ")[0] for word in words] == ["REPLAYED"] * 5 + ["LATER"]
+    assert p.ask(SAMPLES["revive"](p)) == ["NOT_FOUND"]
+    p.client.delete(p.key("s:events"))
+    p.client.set(p.key("s:events"), "not a stream")
+    with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
+        p.run(dead.dead_replay(p.scope, "events", "g"))
+    assert p.run(dead.dead_discard(p.scope, "events", "g")) == 1
+
+
 def produce_lead(p: Partition) -> None:
     epoch = p.ask(SAMPLES["lead"](p))
     assert epoch > 0
@@ -453,7 +486,9 @@ def produce_read(p: Partition) -> None:
 
 def produce_stats(p: Partition) -> None:
     p.do(edit.publish_item(p.scope, EVENT, "k"))
-    p.run(read.stats(p.scope))
+    p.ask(_receive(p))
+    (group,) = p.run(read.stats(p.scope)).groups
+    assert (group.stream, group.group, group.pending, group.retrying, group.dead) == ("events", "g", 1, 0, 0)
 
 
 def produce_sweep(p: Partition) -> None:

@@ -24,7 +24,7 @@ from timerq.commands.dispatch import alive_dispatchers
 from timerq.commands.ranges import Range, key_range
 from timerq.commands.record import decode, take
 from timerq.errors import InvalidSchedule, QueueUnavailable
-from timerq.model import Page, Schedule, Stats
+from timerq.model import GroupStats, Page, Schedule, Stats
 from timerq.timing import MAX_INSTANT_MS, Instant, resolve_instant
 
 MAX_PAGE = MAX_ITEMS
@@ -136,14 +136,13 @@ def stats(scope: Scope) -> Steps[Stats]:
     if not namespace.layout:
         return Stats(scope.tenant, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {}, [])
 
-    def read(reply: Reply) -> tuple[int, list[str], dict[str, int]]:
+    def read(reply: Reply) -> tuple[int, list[str], list[tuple[str, str, list[int]]]]:
         now_us, lines = read_lines(reply)
-        lengths = [int(line.split(" ")[1]) for line in lines[1:]]
-        return (
-            now_us,
-            lines[0].split(" ")[1:],
-            dict(zip((name.decode() for name in reply[1:]), lengths, strict=True)),
-        )
+        told = []
+        for name, line in zip(reply[1:], lines[1:], strict=True):
+            kind, *numbers = line.split(" ")
+            told.append((kind, name.decode(), [*map(int, numbers)]))
+        return now_us, lines[0].split(" ")[1:], told
 
     answers = yield [
         command(
@@ -158,16 +157,21 @@ def stats(scope: Scope) -> Steps[Stats]:
     ]
     (alive,) = yield [alive_dispatchers(namespace)]
     streams: dict[str, int] = {}
+    groups: dict[str, list[int]] = {}
     lag_ms = 0
     totals = [0] * 11
-    for now_us, words, lengths in answers:
+    for now_us, words, told in answers:
         if words[3] != "-":
             lag_ms = max(lag_ms, now_us // 1000 - int(words[3]))
         for position, word in enumerate(words):
             if position != 3:
                 totals[position] += int(word)
-        for name, length in lengths.items():
-            streams[name] = streams.get(name, 0) + length
+        for kind, name, numbers in told:
+            if kind == "STREAM":
+                streams[name] = streams.get(name, 0) + numbers[0]
+            else:
+                so_far = groups.get(name, [0, 0, 0])
+                groups[name] = [one + other for one, other in zip(so_far, numbers, strict=True)]
     schedules, armed, due, _, everything, held, fired, missed, dropped, orphans, skipped = totals
     return Stats(
         tenant=scope.tenant,
@@ -186,7 +190,13 @@ def stats(scope: Scope) -> Steps[Stats]:
         skipped=skipped,
         streams=dict(sorted(streams.items())),
         dispatchers=alive,
+        groups=tuple(_group_stats(name, numbers) for name, numbers in sorted(groups.items())),
     )
+
+
+def _group_stats(name: str, numbers: list[int]) -> GroupStats:
+    stream, _, group = name.partition("\0")
+    return GroupStats(stream, group, *numbers)
 
 
 def check_limit(limit: int) -> None:

@@ -18,6 +18,7 @@ field   holds
 ``b``   who set it
 ``t``   a recurring one's fired, missed and skipped occurrences, over all versions
 ``l0``  … ``l9``, its last ten: at, fired, missed
+``r0``  … ``r9``, what became of these: at, outcome (ok, retry, failed), attempt, summary
 ``u``   the event that is not handled yet, until when it may run, and w where an occurrence waits for it
 ``q``   how many handlings failed in a row
 ``g``   the second of the last trigger, and its event
@@ -154,7 +155,11 @@ def decode(id: bytes, flat: Sequence[bytes]) -> Schedule:
         totals = [*map(int, fields.get(b"t", b"0 0 0").split()), 0]
         paused_by, note, paused_ms = (*fields.get(b"z", b"").split(b"\x00"), b"", b"")[:3]
         running, running_until = (*fields.get(b"u", b"").split(b" "), b"", b"")[:2]
-        fires = [_fire(*value.split()) for name, value in fields.items() if name[:1] == b"l"]
+        fires = [
+            _fire(fields.get(b"r" + name[1:], b""), *value.split())
+            for name, value in fields.items()
+            if name[:1] == b"l"
+        ]
         return Schedule(
             key=key,
             event=Event(
@@ -198,8 +203,18 @@ def _number(text: bytes | str, most: int = MAX_INSTANT_MS) -> int:
     return number
 
 
-def _fire(at: bytes, fired: bytes, missed: bytes) -> Fire:
-    return Fire(_number(at), _number(fired), int(missed))
+def _fire(result: bytes, at: bytes, fired: bytes, missed: bytes) -> Fire:
+    of, outcome, attempt, summary = (*result.split(b" ", 3), b"", b"", b"", b"")[:4]
+    if of != at:  # of the occurrence that was noted in this place before
+        return Fire(_number(at), _number(fired), int(missed))
+    return Fire(
+        _number(at),
+        _number(fired),
+        int(missed),
+        outcome.decode(),
+        int(attempt),
+        summary.decode(errors="replace"),
+    )
 
 
 def _text(value: bytes | None) -> str | None:

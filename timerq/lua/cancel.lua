@@ -40,12 +40,13 @@ for a = first_item_arg, #ARGV, 3 do
     if ARGV[a + 2] ~= '' then dead = redis.call('GET', KEYS[k + 3]) end
     k = k + 4
   end
-  local old = redis.pcall('HGET', record, 's')
+  local stored = redis.pcall('HMGET', record, 's', 't', 'g')
+  local old = stored[1]
   local line
   if dead and tonumber(ARGV[a + 2]) <= tonumber(dead) then
     line = 'OWNER_GONE ' .. dead
-  elseif type(old) == 'table' then
-    line = 'BROKEN ' .. reason(old)
+  elseif stored.err then
+    line = 'BROKEN ' .. reason(stored)
   elseif not old and redis.call('EXISTS', record) == 0 then
     if ARGV[a] ~= '' and ARGV[a] ~= '0' then
       line = 'VERSION_MISMATCH 0'
@@ -59,8 +60,8 @@ for a = first_item_arg, #ARGV, 3 do
     if ARGV[a] ~= '' and ARGV[a] ~= version then
       line = 'VERSION_MISMATCH ' .. version
     else
-      -- an earlier occurrence may wait on the stream, unread
-      if n and n ~= '0' then leave_floor(floor, version) end
+      -- an earlier occurrence, of whichever version, or what a trigger made may wait on the stream, unread
+      if n and n ~= '0' or stored[2] or stored[3] then leave_floor(floor, version) end
       log('cancelled', id, version, '', ARGV[a + 1])
       forget(id, k_due)
       line = 'CANCELLED ' .. version .. ' ' .. at

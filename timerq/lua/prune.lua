@@ -36,10 +36,11 @@ local function prune(record, floor, id)
     redis.call('ZREM', k_set, id)
     return 'STRANGER'
   end
-  local _, version, at, _, n = parse_state(redis.call('HGET', record, 's') or '')
+  local stored = redis.call('HMGET', record, 's', 't', 'g')
+  local _, version, at, _, n = parse_state(stored[1] or '')
   version, at = version or '0', at or '0'
-  -- an earlier occurrence may wait on the stream, unread
-  if n and n ~= '0' then redis.call('SET', floor, version, 'PX', int(2 * tonumber(meta[6]))) end
+  -- an earlier occurrence, of whichever version, or what a trigger made may wait on the stream, unread
+  if n and n ~= '0' or stored[2] or stored[3] then redis.call('SET', floor, version, 'PX', int(2 * tonumber(meta[6]))) end
   log('cancelled', id, version, 'pruned from ' .. a_label)
   forget(id, k_due)
   redis.call('ZREM', k_set, id)

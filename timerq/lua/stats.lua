@@ -4,6 +4,7 @@
 -- KEYS keys    zset   – every id
 -- KEYS held    zset   – ids that could not be fired
 -- KEYS streams zset   – the names of the streams
+-- KEYS groups  zset   – the groups that read here
 -- KEYS due     zset   – the tenant's pending ids
 -- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- ARGV layout  text   – what the client believes
@@ -12,9 +13,11 @@
 -- ARGV from    lex    – the tenant's range in keys: its start
 -- ARGV to      lex    – … and its end
 --
--- RETURN one line, then a line a stream (100 at the most); behind the text, each stream's name:
+-- RETURN one line, then a line a stream and a line a group (100 of each at the most); behind the text, each one's name:
 --   STATS schedules armed due earliest_ms all_schedules all_held fired missed dropped orphans skipped – earliest: - for none
 --   STREAM length
+--   GROUP pending retry dead – not yet acknowledged, those of them that wait to be tried again, dead letters; the name is
+--                              stream NUL group
 
 local counters = redis.call('HMGET', k_meta, 'fired', 'missed', 'dropped', 'orphans', 'skipped')
 for i = 1, 5 do counters[i] = counters[i] or '0' end
@@ -28,6 +31,17 @@ for _, stream in ipairs(redis.call('ZRANGE', k_streams, 0, 99)) do
   local length = redis.pcall('XLEN', PREFIX .. 's:' .. stream)
   lines[#lines + 1] = 'STREAM ' .. (type(length) == 'table' and '0' or length)
   reply[#reply + 1] = stream
+end
+for _, name in ipairs(redis.call('ZRANGE', k_groups, 0, 99)) do
+  local stream, group = string.match(name, '^([^%z]*)%z(.*)$')
+  local numbers = {redis.pcall('XPENDING', PREFIX .. 's:' .. stream, group), redis.pcall('ZCARD', PREFIX .. 'retry:' .. name),
+    redis.pcall('XLEN', PREFIX .. 'dead:' .. name)}
+  numbers[1] = numbers[1].err and 0 or numbers[1][1]
+  for i = 2, 3 do
+    if type(numbers[i]) == 'table' then numbers[i] = 0 end
+  end
+  lines[#lines + 1] = 'GROUP ' .. table.concat(numbers, ' ')
+  reply[#reply + 1] = name
 end
 reply[1] = table.concat(lines, '\n')
 return reply

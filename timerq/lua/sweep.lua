@@ -28,13 +28,14 @@ local cancelled = 0
 
 for _, id in ipairs(ids) do
   local record = PREFIX .. 'sch:' .. id
-  local old = redis.pcall('HGET', record, 's')
-  local foreign = old and type(old) == 'table'
+  local stored = redis.pcall('HMGET', record, 's', 't', 'g')
+  local old, foreign = stored[1], stored.err
   -- any other error (a slot on the move) must not pass for "no record": it ends the script, and the sweep is asked again
-  if foreign and not string.find(reason(old), 'WRONGTYPE') then error(reason(old), 0) end
+  if foreign and not string.find(reason(stored), 'WRONGTYPE') then error(reason(stored), 0) end
   local _, version, _, _, n = parse_state(not foreign and old or '')
   if not foreign and (not version or tonumber(version) <= tonumber(ceiling)) then
-    if n and n ~= '0' then
+    -- an earlier occurrence, of whichever version, or what a trigger made may wait on the stream, unread
+    if n and n ~= '0' or stored[2] or stored[3] then
       redis.call('SET', PREFIX .. 'floor:' .. id, version, 'PX', int(2 * tonumber(meta[6])))
     end
     if version then

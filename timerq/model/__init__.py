@@ -7,7 +7,7 @@ schedule  Event, and the Schedule that publishes it           answers   what cal
 delivery  an event in the hands of a handler
 """
 
-from timerq.model.answers import Backfilled, Change, Outcome, Page, Stats, Swept
+from timerq.model.answers import Backfilled, Change, GroupStats, Outcome, Page, Stats, Swept
 from timerq.model.delivery import Delivery
 from timerq.model.names import (
     MAX_NAME_BYTES,
@@ -30,6 +30,7 @@ __all__ = [
     "DstOverlap",
     "Event",
     "Fire",
+    "GroupStats",
     "Misfire",
     "Outcome",
     "Overlap",

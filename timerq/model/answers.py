@@ -48,8 +48,8 @@ class Outcome(StrEnum):
 class Change:
     """What became of a cancel, pause, resume, trigger or publish; true where it took effect.
 
-    ``version`` is the version it concerned, on VERSION_MISMATCH the stored one (0: there is none), on OWNER_GONE the one
-    up to which the owner is dead. ``at_ms`` is the occurrence it concerned (epoch ms), ``event_id`` the id of what
+    ``version`` is the version it concerned, on VERSION_MISMATCH the stored one (0: there is none), on OWNER_GONE the
+    one up to which the owner is dead. ``at_ms`` is the occurrence it concerned (epoch ms), ``event_id`` the id of what
     `trigger` and `publish` published. ``durable`` says which level was reached: "accepted", "replicas=N" or "fsync".
     """
 
@@ -80,7 +80,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Backfilled:
-    """What a `backfill` did: PUBLISHED, NOT_PENDING (no such schedule) or VERSION_MISMATCH (replaced meanwhile).
+    """What a `backfill` did: PUBLISHED, NOT_PENDING (no such schedule), VERSION_MISMATCH (replaced) or OWNER_GONE.
 
     ``published`` is how many events were published, also where it ended before all were.
     """
@@ -96,7 +96,7 @@ class Backfilled:
 
 
 class Swept(int):
-    """How many schedules a `cancel_prefix` or `cancel_owner` cancelled; ``durable`` is the least level reached."""
+    """How many schedules a `cancel_prefix`, `cancel_owner` or `destroy` took; ``durable``: the least level reached."""
 
     durable: str = "accepted"
 
@@ -110,13 +110,28 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupStats:
+    """What a group of consumers has before it.
+
+    ``pending`` events were handed out and are not acknowledged, among them ``retrying`` ones, which wait to be tried
+    again; ``dead`` ones were given up.
+    """
+
+    stream: str
+    group: str
+    pending: int
+    retrying: int
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """What a namespace holds: numbers of schedules of the tenant, and counters of the whole namespace.
 
     ``schedules`` = ``armed`` (waiting in the due set; among them ``due`` ones, overdue now) + ``paused``.
     ``lag_ms`` is how long the oldest due one has been waiting (ms). ``held`` counts those that could not be fired,
     over all tenants. ``fired``, ``missed``, ``skipped``, ``dropped`` and ``orphans`` are counted since the namespace
-    was made. ``streams`` gives each stream's length, ``dispatchers`` the live ones.
+    was made. ``streams`` gives each stream's length, ``dispatchers`` the live ones, ``groups`` the consumer groups.
     """
 
     tenant: str
@@ -135,3 +150,4 @@ class Stats:
     skipped: int
     streams: dict[str, int]
     dispatchers: list[str]
+    groups: tuple[GroupStats, ...] = ()

@@ -57,12 +57,17 @@ class Event:
 class Fire:
     """One past occurrence of a recurring schedule: when it was due and when it was published (epoch ms).
 
-    ``missed`` is how many later ones it stands for besides itself.
+    ``missed`` is how many later ones it stands for besides itself. ``outcome`` is what a group of consumers last said
+    of it: ``ok``, ``retry`` (it failed and is tried again) or ``failed`` (given up); None where none has yet.
+    ``attempt`` is the handling it speaks of, from 1, ``summary`` what that brought or why it failed, in a few words.
     """
 
     at_ms: int
     fired_ms: int
     missed: int = 0
+    outcome: str | None = None
+    attempt: int = 0
+    summary: str = ""
 
     @property
     def lag_ms(self) -> int:
