@@ -227,6 +227,19 @@ def test_what_cannot_be_called_with_an_event_is_refused() -> None:
         make_handler("", by_place)
 
 
+def test_an_annotation_that_means_nothing_here_is_refused() -> None:
+    class Local: ...
+
+    def handler(order: Local) -> None: ...
+
+    def named(event: Local) -> Any:
+        return event
+
+    with pytest.raises(InvalidSchedule, match="annotations"):
+        make_handler("t", handler)
+    assert make_handler("t", named).call(EVENT, None) is EVENT
+
+
 def test_a_scheduled_function_gets_its_tick() -> None:
     @schedule(every="1h")
     def hourly(fired_at: Any, name: str) -> Any:

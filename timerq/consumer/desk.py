@@ -47,6 +47,7 @@ class Desk:
         self._wake = wake
         self._held: dict[bytes, Held] = {}
         self.lanes: Lanes[RawDelivery] = Lanes()
+        self.wake_below = 0  # the reader waits until so few are left in the lanes
         self.outbox = Outbox(self._send)
 
     @property
@@ -148,6 +149,15 @@ class Desk:
                 self._service.slots.give(1)
             else:
                 thread.add_done_callback(self._thread_ended)
+            if self._service.app.ordered:
+                self._next_of_lanes()
+
+    def _next_of_lanes(self) -> None:
+        if not self._service.is_stopping:
+            self.start_ready()
+        if len(self.lanes) < self.wake_below:
+            self.wake_below = 0
+            self._wake()
 
     def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
         """A thread that took too long has ended after all: its place is free, what came of it is nobody's."""
@@ -206,8 +216,8 @@ class Desk:
                 logger.warning("entry %s has gone to another consumer meanwhile", entry.decode())
         else:
             logger.error("entry %s could not be settled, and comes again: %s", entry.decode(), word)
-        if verb == "retry" and self._service.app.ordered:
-            self._wake()  # when it is tried again, nobody but this reader knows
+        if verb == "retry":
+            self._wake()  # the reader asks when that is: no bell rings for it
 
     async def _send(self, items: Sequence[Settlement]) -> Sequence[str]:
         service, app = self._service, self._service.app

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping
@@ -144,6 +145,10 @@ def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         hint = hints.get(parameter.name)
+        if isinstance(parameter.annotation, str) and hint is None and parameter.name not in _BY_NAME:
+            # what it means cannot be told: an event in a model's place would be found out only when one comes
+            want = "want annotations that can be looked up where it is defined, or parameters event, ctx, payload"
+            raise InvalidSchedule("function", f"{function!r}: {parameter}", want)
         is_needed = parameter.default is parameter.empty
         what = _meant(parameter.name, hint, {*takes, *names.values()}, is_needed)
         if what is None or what in takes or what in names.values():
@@ -178,6 +183,10 @@ def _meant(name: str, hint: Any, taken: set[str], is_needed: bool) -> str | None
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not hasattr(function, "__annotations__") and not isinstance(function, type):
+        function = type(function).__call__
     try:
         return typing.get_type_hints(function)
     except Exception:  # a name that only a type checker knows

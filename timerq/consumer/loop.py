@@ -131,7 +131,9 @@ class Reader:
     async def _places(self) -> int:
         """How many may be read now."""
         if self._leader is not None:
-            return min(MAX_ITEMS, max(0, self._ahead - len(self.desk.lanes)))
+            places = min(MAX_ITEMS, max(0, self._ahead - len(self.desk.lanes)))
+            self.desk.wake_below = 0 if places else self._ahead * 3 // 4
+            return places
         return await self._service.slots.take(min(self._most, len(self._backlog) or self._most))
 
     async def _read(self, count: int) -> Received:

@@ -85,6 +85,11 @@ class Service:
         for reader in self.readers:
             reader.stop()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether nothing new is to be started."""
+        return self._stopping.is_set()
+
     async def open(self) -> bool:
         """Opens the namespace; False where it is stopped before Redis is there."""
         namespace = await self._find()
