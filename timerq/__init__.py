@@ -28,6 +28,7 @@ calls ``lua/fire.lua``, which puts the event on its stream and takes the schedul
 """
 
 from timerq.async_client import AsyncHandle, AsyncTimerQueue
+from timerq.async_owner import AsyncOwner
 from timerq.client import Handle, TimerQueue
 from timerq.clock import Clock
 from timerq.commands.arming import Upsert
@@ -59,6 +60,7 @@ from timerq.model import (
     Timing,
     tick_name,
 )
+from timerq.owner import Owner
 from timerq.preview import preview
 from timerq.timing import resolve_due, resolve_duration
 
@@ -66,6 +68,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncHandle",
+    "AsyncOwner",
     "AsyncTimerQueue",
     "Backfilled",
     "Change",
@@ -82,6 +85,7 @@ __all__ = [
     "LogEntry",
     "NamespaceMismatch",
     "Outcome",
+    "Owner",
     "Page",
     "Policy",
     "QueueUnavailable",

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from timerq.async_link import AsyncCalls, AsyncLink
+from timerq.async_owner import AsyncOwner
 from timerq.clock import Clock, ask_redis
 from timerq.commands import cancel as cancelling
 from timerq.commands import edit, read, recurring
@@ -499,6 +500,15 @@ class AsyncTimerQueue:
         """Puts an event straight onto the stream of its lane (``owner``, or ``key`` without one): PUBLISHED."""
         scope = await self._open()
         return await self._call(edit.publish_item(scope, event, key, owner), parse_durable(durable))
+
+    def owner(self, name: str, ttl: Duration | None = None) -> AsyncOwner:
+        """A handle of the timers of one owner, such as a session or an actor: every verb is scoped to it; see `Owner`.
+
+        They die with the owner: with its `destroy`, with the end of its ``with`` block and, where a ``ttl`` is given
+        (100 ms or more), when its heartbeat stops: a handle sends one three times in that time, so a process that is
+        killed takes its timers with it, as soon as a dispatcher has noticed. Nothing is sent yet.
+        """
+        return AsyncOwner(self, name, ttl, AsyncHandle)
 
     async def stats(self) -> Stats:
         """Numbers of the tenant's schedules, and counters of the whole namespace."""

@@ -45,6 +45,7 @@ class AsyncLink:
         self._sessions: deque[Session] = deque()
         self._pid = os.getpid()
         self.remake: Callable[[], Awaitable[None]] | None = None
+        self.is_closed = False
 
     async def server_clock(self, namespace: Namespace) -> Callable[[], int]:
         """Tells Redis's time (epoch ms), or the manual clock's."""
@@ -166,6 +167,7 @@ class AsyncLink:
 
     async def close(self) -> None:
         """Closes every connection."""
+        self.is_closed = True
         await self.connections.close()
 
 

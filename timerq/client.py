@@ -40,6 +40,7 @@ from timerq.model import (
     Swept,
     check_plain_name,
 )
+from timerq.owner import Owner
 from timerq.settings import DEFAULT_MAX_PAYLOAD_BYTES
 from timerq.timing import Duration, Exclusion, Instant
 
@@ -489,6 +490,15 @@ class TimerQueue:
         """Puts an event straight onto the stream of its lane (``owner``, or ``key`` without one): PUBLISHED."""
         scope = self._open()
         return self._link.run(one(scope, edit.publish_item(scope, event, key, owner), parse_durable(durable)))
+
+    def owner(self, name: str, ttl: Duration | None = None) -> Owner:
+        """A handle of the timers of one owner, such as a session or an actor: every verb is scoped to it; see `Owner`.
+
+        They die with the owner: with its `destroy`, with the end of its ``with`` block and, where a ``ttl`` is given
+        (100 ms or more), when its heartbeat stops: a handle sends one three times in that time, so a process that is
+        killed takes its timers with it, as soon as a dispatcher has noticed. Nothing is sent yet.
+        """
+        return Owner(self, name, ttl, Handle)
 
     def stats(self) -> Stats:
         """Numbers of the tenant's schedules, and counters of the whole namespace."""

@@ -55,6 +55,7 @@ class Link:
         self._pid = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
         self.remake: Callable[[], None] | None = None
+        self.is_closed = False
 
     def server_clock(self, namespace: Namespace) -> Callable[[], int]:
         """Tells Redis's time (epoch ms), or the manual clock's."""
@@ -240,6 +241,7 @@ class Link:
 
     def close(self) -> None:
         """Closes every connection."""
+        self.is_closed = True
         if self._pool is not None:
             self._pool.shutdown()
         self.connections.close()

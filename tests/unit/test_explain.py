@@ -184,6 +184,11 @@ def test_the_set_that_declares_it_is_named() -> None:
         (log(1000, "failed", "boom."), "the handling of an event failed: boom."),
         (log(1000, "held", "no such zone"), "could not be fired, and is tried again: no such zone."),
         (log(1000, "ended"), "ended: no occurrence was left."),
+        (log(1000, "destroyed", version=0), "its owner was destroyed, with all that it had."),
+        (
+            log(1000, "destroyed", "its heartbeat stopped", version=0),
+            "its owner was destroyed, with all that it had (its heartbeat stopped).",
+        ),
         (log(1000, "dropped", "its owner is gone"), "dropped: its owner is gone."),
         (log(1000, "orphan", "due without a record", version=0), "removed: due without a record."),
         (log(1000, "replaced", "0"), "replaced, what was there could not be read."),
@@ -331,12 +336,12 @@ def test_a_version_that_left_without_an_entry_has_fired() -> None:
     )
 
 
-@pytest.mark.parametrize("way_out", ["cancelled", "ended", "dropped", "orphan"])
+@pytest.mark.parametrize("way_out", ["cancelled", "destroyed", "ended", "dropped", "orphan"])
 def test_all_in_one_millisecond_is_told_in_the_order_of_the_log(way_out: str) -> None:
     second = V + 1
     said = happened(log(0, way_out), log(0, "paused", version=second), schedule=stored(version=second))
     assert [sentence.split(": ")[1].split(",")[0].rstrip(".") for sentence in said] == [
-        "set", {"orphan": "removed"}.get(way_out, way_out), "set", "paused",
+        "set", {"orphan": "removed", "destroyed": "its owner was destroyed"}.get(way_out, way_out), "set", "paused",
     ]  # fmt: skip
     assert "gone" not in " ".join(said)
 
@@ -557,7 +562,7 @@ def test_one_that_counts_from_when_it_was_handled() -> None:
 
 WORDS = [
     *("replaced", "cancelled", "paused", "resumed", "triggered", "backfilled", "skipped", "queued", "missed"),
-    *("timed_out", "failed", "held", "ended", "dropped", "orphan", "odd"),
+    *("timed_out", "failed", "held", "ended", "dropped", "orphan", "destroyed", "odd"),
 ]
 ENTRIES = st.builds(
     LogEntry,

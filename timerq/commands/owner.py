@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from timerq import keys
+from timerq.commands.cancel import sweep
 from timerq.commands.command import (
     MAX_ITEMS,
     Command,
@@ -129,6 +130,16 @@ def begin(scope: Scope, owned: Owned, ttl_ms: int = 0) -> Steps[int]:
     """Takes an incarnation."""
     (lived,) = yield [live(scope.namespace, owned._replace(incarnation=None), ttl_ms)]
     return lived.incarnation  # type: ignore[no-any-return]
+
+
+def sweep_prefix(
+    scope: Scope, owned: Owned, prefix: str, durable: Durability | None, otherwise: Callable[[int], Swept]
+) -> Steps[Swept]:
+    """Cancels what an owner has under a prefix, as far as it was armed before its incarnation was seen to live."""
+    (lived,) = yield [live(scope.namespace, owned)]
+    if lived.floor is not None:
+        return otherwise(lived.floor)
+    return (yield from sweep(scope, prefix, owned.owner.decode(), durable, b"%d" % lived.last))
 
 
 def destroy_piece(

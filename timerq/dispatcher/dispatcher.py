@@ -1,4 +1,4 @@
-"""Starts and stops the loops, says that it lives, and trims the streams."""
+"""Starts and stops the loops, says that it lives, trims the streams, and destroys owners that are heard no more."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from timerq.dispatcher.decide import backoff_s, rank
 from timerq.dispatcher.health import Health
 from timerq.dispatcher.listen import SOCKET_TIMEOUT_S, Listener
 from timerq.dispatcher.partition import PartitionLoop
+from timerq.dispatcher.undertaker import Undertaker
 from timerq.errors import NamespaceMismatch, QueueUnavailable
 from timerq.link import Link
 from timerq.model import check_plain_name
@@ -196,13 +197,19 @@ class Dispatcher:
 
     def _keep(self, namespace: Namespace) -> None:
         beats = 0
+        undertaker = Undertaker(self._link, namespace)
         while not self._stopping.wait(BEAT_S):
             try:
                 self._beat(namespace)
                 beats += 1
+                if self.health.failing:
+                    undertaker.redis_failed()
+                led = [partition for partition, loop in enumerate(self._loops) if loop.rank == 0]
+                undertaker.look(led, time.monotonic() + BEAT_S / 2)
                 if beats % TRIM_EVERY_BEATS == 0:
                     self._trim(namespace)
             except Exception as error:  # the keeper must outlive whatever Redis answers
+                undertaker.redis_failed()
                 self.health.failed("keep", error)
                 self._link.connections.forget_after(error)
             else:

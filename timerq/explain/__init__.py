@@ -67,7 +67,7 @@ def sentences(
 
 def _earlier(lines: list[Line], when: When) -> Iterator[str]:
     """What was under this key before, in one sentence."""
-    ends = sorted(line.what for line in lines if line.what in ("cancelled", "ended", "dropped"))
+    ends = sorted(line.what for line in lines if line.what in ("cancelled", "destroyed", "ended", "dropped"))
     parts = [f"{len(list(run)):,} {what}" for what, run in groupby(ends)]
     sets = sum(line.what == "set" for line in lines)
     ways = f" ({', '.join(parts)})" if parts else ""

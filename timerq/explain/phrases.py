@@ -124,6 +124,7 @@ _WORDS: dict[str, Callable[[Line, When], str]] = {
     "failed": _failed,
     "held": lambda line, _: f"could not be fired, and is tried again{_colon(line)}",
     "ended": _ended,
+    "destroyed": lambda line, _: f"its owner was destroyed, with all that it had{_brackets(line)}",
     "dropped": lambda line, _: f"dropped{_colon(line)}",
     "orphan": lambda line, _: f"removed{_colon(line)}",
 }

@@ -11,7 +11,7 @@ from timerq.model import Schedule
 
 _FROM = re.compile(r"from (\d{1,15})")
 _COUNTED = re.compile(r"(\d{1,15})(?: (.*))?", re.DOTALL)
-_ENDS = frozenset({"cancelled", "ended", "dropped", "orphan"})
+_ENDS = frozenset({"cancelled", "destroyed", "ended", "dropped", "orphan"})
 
 
 @dataclass(frozen=True, slots=True)
