@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from timerq import Event, TimerqError
+from timerq.commands.command import Steps
+from timerq.commands.consume import Received, receive
 from timerq.consumer import AsyncContext, Consumer, Context
 from timerq.model import Delivery
 from timerq.testing import TestQueue, assert_scheduled
@@ -87,6 +89,26 @@ def test_lanes_are_kept_while_one_is_tried_again(kit):
     assert [(n, attempt) for owner, n, attempt in runs if owner == "a"] == [(1, 1), (1, 2), (2, 1), (3, 1)]
     assert [(n, attempt) for owner, n, attempt in runs if owner == "b"] == [(1, 1), (2, 1), (3, 1)]
     assert runs.index(("b", 3, 1)) < runs.index(("a", 1, 2))
+
+
+def test_what_a_dead_consumer_held_is_taken_over_when_its_lease_ends(kit):
+    app = Consumer(NOWHERE, group="g")
+    runs: list[tuple[int, int]] = []
+    app.on("t")(lambda event: runs.append((event.attempt, kit.clock.now_ms - START_MS)))
+    kit.queue.upsert("a", Event("t"), delay=0)
+    kit.advance()
+
+    def begun() -> Steps[list[Received]]:
+        return (
+            yield [receive(kit.namespace, p, "events", "g", "dead", count=9, lease_ms=30_000) for p in (0, 1)]
+        )
+
+    kit.advance(0, app)  # makes the group, and handles the first one
+    kit.queue.upsert("b", Event("t"), delay="1m")
+    kit.advance("1m")
+    assert sum(len(received.deliveries) for received in kit.queue.run(begun())) == 1
+    kit.advance("10m", app)
+    assert runs == [(1, 0), (2, MINUTE + 30_000)]
 
 
 def test_days_pass_without_a_script_too_many(kit):
