@@ -17,6 +17,9 @@ ROOT = Path(__file__).parents[2]
 class Worker:
     """`python -m workers.dispatch`; a context manager. `start` may be called again after it has ended."""
 
+    says = "fires namespace"
+    """What it logs when it is at work."""
+
     def __init__(
         self, url: str, namespace: str = "timerq", program: str | None = None, **environment: str
     ) -> None:
@@ -53,7 +56,7 @@ class Worker:
 
     def wait_until_it_fires(self) -> None:
         """Wait until it says so: before that it heeds no signal."""
-        self.wait_for_line("fires namespace", since=self._begun)
+        self.wait_for_line(self.says, since=self._begun)
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None

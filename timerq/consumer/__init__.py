@@ -1,10 +1,10 @@
 """Reads events for a group, runs handlers, and says what became of them.
 
-app       Consumer: the handlers and how they are run           service   one run of it: start, drain, stop
+app       Consumer: the handlers and how they are run (place: where)  service  one run of it: start, drain, stop
 loop      a partition's reader         bell      rings when something is new   leader    who leads an ordered one
 desk      what is in hand              outbox    what became of it, on its way   reporter  failures, told to operators
 runner    runs one handler             threads   for those that block            context   ``ctx``
-rehearsal it in a test kit
+rehearsal it in a test kit             load      module:app → the Consumer
 slots counts health                    the small ledgers of one run
 pure: handlers backoff verdict lanes decode arming
 """

@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from timerq.async_client import AsyncTimerQueue
 from timerq.client import TimerQueue
-from timerq.clock import ask_redis
 from timerq.consumer.context import once_token
 from timerq.consumer.counts import Counts
 from timerq.consumer.handlers import Errors, Handler, make_handler
+from timerq.consumer.place import place_of
 from timerq.consumer.service import Service
 from timerq.declare import ScheduledFunction
 from timerq.errors import InvalidSchedule, TimerqError
-from timerq.exchange import Place
 from timerq.model import Delivery, check_plain_name, check_text
-from timerq.settings import Settings
 from timerq.timing import Duration, resolve_duration
 
 if TYPE_CHECKING:
@@ -78,15 +76,15 @@ class Consumer:
         declares: Iterable[str] = (),
         arming_memory: Duration = "7d",
     ) -> None:
-        self.place = _place_of(queue, namespace)
+        self.place = place_of(queue, namespace)
+        self.is_placed = queue is not None
+        """Whether it was told where its queue is; otherwise the environment says so, or whoever runs it."""
         self.stream = check_plain_name("stream", stream)
         self.group = check_plain_name("group", group)
         self._name = name
-        if type(concurrency) is not int or not 1 <= concurrency <= MAX_CONCURRENCY:
-            raise InvalidSchedule("concurrency", concurrency, f"want a number from 1 to {MAX_CONCURRENCY}")
         if unwanted not in ("ack", "dead", "leave"):
             raise InvalidSchedule("unwanted", unwanted, 'want "ack", "dead" or "leave"')
-        self.concurrency = concurrency
+        self.concurrency = _check_concurrency(concurrency)
         self.ordered = bool(ordered)
         self.unwanted: Unwanted = unwanted
         self.lease_ms = resolve_duration(lease, field="lease")
@@ -185,6 +183,29 @@ class Consumer:
         """All handlers, by the types of their events."""
         return dict(self._handlers)
 
+    def configure(
+        self,
+        *,
+        url: str | None = None,
+        namespace: str | None = None,
+        name: str | None = None,
+        concurrency: int | None = None,
+    ) -> None:
+        """What whoever runs it says: the place where the app names none, and its name and concurrency here.
+
+        Raises `InvalidSchedule` for a bad value.
+        """
+        if not self.is_placed:
+            place = self.place
+            self.place = place._replace(
+                url=place.url if url is None else url,
+                namespace=place.namespace if namespace is None else check_plain_name("namespace", namespace),
+            )
+        if name is not None:
+            self._name = name
+        if concurrency is not None:
+            self.concurrency = _check_concurrency(concurrency)
+
     # ------------------------------------------------------------------------------------------------ its life
 
     async def serve(self, ready: Callable[[], None] = lambda: None) -> None:
@@ -273,19 +294,7 @@ class Consumer:
                 loop.remove_signal_handler(number)
 
 
-def _place_of(queue: TimerQueue | AsyncTimerQueue | str | None, namespace: str | None) -> Place:
-    settings = Settings.from_environment()
-    if isinstance(queue, (TimerQueue, AsyncTimerQueue)):
-        if namespace is not None and namespace != queue.place.namespace:
-            raise InvalidSchedule("namespace", namespace, f"want the queue's, {queue.place.namespace!r}")
-        return queue.place
-    if queue is not None and not isinstance(queue, str):
-        raise InvalidSchedule("queue", queue, "want a TimerQueue, an AsyncTimerQueue, a URL or None")
-    return Place(
-        settings.redis_url if queue is None else queue,
-        check_plain_name("namespace", settings.namespace if namespace is None else namespace),
-        settings.tenant,
-        ask_redis,
-        settings.max_payload_bytes,
-        {},
-    )
+def _check_concurrency(value: Any) -> int:
+    if type(value) is not int or not 1 <= value <= MAX_CONCURRENCY:
+        raise InvalidSchedule("concurrency", value, f"want a number from 1 to {MAX_CONCURRENCY}")
+    return value

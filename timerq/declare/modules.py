@@ -35,7 +35,7 @@ def scheduled_functions(target: str) -> list[ScheduledFunction[..., Any]]:
     `InvalidDeclaration` where the module cannot be imported, or declares none.
     """
     module_name, _, attribute = target.partition(":")
-    module = _imported(module_name, target)
+    module = imported(module_name, target)
     found: Any = module
     for name in attribute.split(".") if attribute else ():
         try:
@@ -64,7 +64,8 @@ def _functions_in(thing: Any) -> Iterator[ScheduledFunction[..., Any]]:
     yield from (inner for inner in inside if isinstance(inner, ScheduledFunction))
 
 
-def _imported(name: str, target: str) -> ModuleType:
+def imported(name: str, target: str) -> ModuleType:
+    """The module ``name`` of ``target``; raises `InvalidDeclaration`, with the place, where it cannot be imported."""
     importlib.invalidate_caches()
     try:
         return importlib.import_module(name)
