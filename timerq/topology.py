@@ -319,6 +319,18 @@ class AsyncConnections:
             )
         return self._nodes[node.name]
 
+    async def forget_after(self, error: BaseException) -> None:
+        """Forgets what the fault shows to be no longer so; what `Connections.forget_after` says. Never raises."""
+        if self.client is None:
+            return
+        try:
+            if self.is_cluster:
+                await self.client.nodes_manager.initialize()
+            elif isinstance(error.__cause__ or error, redis.ReadOnlyError):
+                await self.client.connection_pool.disconnect(inuse_connections=False)
+        except REDIS_FAULTS:
+            pass  # nobody can be asked now; the next fault asks again
+
     async def close(self) -> None:
         """Closes every connection; an embedded server stops."""
         for node in self._nodes.values():

@@ -18,7 +18,6 @@ from timerq.commands.consume import RawDelivery
 from timerq.consumer import AsyncContext, Context
 from timerq.consumer.arming import Arming
 from timerq.consumer.backoff import Backoff
-from timerq.consumer.bell import entry_order
 from timerq.consumer.decode import decode, lane_of
 from timerq.consumer.handlers import make_handler
 from timerq.consumer.verdict import bounded, failed, succeeded
@@ -298,15 +297,6 @@ def test_the_lane_of_an_entry() -> None:
     assert lane_of(raw().fields) == (b"default", b"o")
     assert lane_of(raw(owner=b"").fields) == (b"default", b"k")
     assert lane_of({}) == (b"", b"")
-
-
-def test_entries_are_ordered_by_their_numbers() -> None:
-    assert sorted([b"10-2", b"9-11", b"10-10", b"0-0"], key=entry_order) == [
-        b"0-0",
-        b"9-11",
-        b"10-2",
-        b"10-10",
-    ]
 
 
 # ------------------------------------------------------------------------------------------------ arming

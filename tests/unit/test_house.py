@@ -43,7 +43,7 @@ LARGER_ROOMS = {
     "async_client.py": (590, "the same"),
     "owner.py": (410, "the same verbs for one owner"),
     "async_owner.py": (410, "the same"),
-    "topology.py": (340, "connections of every kind of URL, for both clients"),
+    "topology.py": (350, "connections of every kind of URL, for both clients"),
     "embedded/server.py": (390, "one child process from start to end"),
 }
 

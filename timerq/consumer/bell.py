@@ -23,12 +23,6 @@ SOCKET_TIMEOUT_S = BLOCK_MS / 1000 + 5
 _PAUSES = Backoff(100, 5_000)
 
 
-def entry_order(entry: bytes) -> tuple[int, int]:
-    """What entries are ordered by."""
-    first, _, second = entry.partition(b"-")
-    return int(first), int(second or 0)
-
-
 class Bell:
     """Listens to one stream; ``ring`` is called when something has come behind the last entry it was told of."""
 
@@ -43,9 +37,8 @@ class Bell:
         self._task: asyncio.Task[None] | None = None
 
     def seen(self, entry: bytes) -> None:
-        """Everything up to ``entry`` is known."""
-        if self._seen is None or entry_order(entry) > entry_order(self._seen):
-            self._seen = entry
+        """Everything up to ``entry`` is known; after a fault of Redis that may be less than before."""
+        self._seen = entry
 
     def listen(self) -> None:
         """Rings once; one that listens already goes on."""
@@ -68,6 +61,7 @@ class Bell:
                 failures += 1
                 if failures > 1:  # a single read that is cut short is nobody's trouble
                     self._health.failed(f"bell {self._stream!r}", error)
+                await self._connections.forget_after(error)
                 await asyncio.sleep(_PAUSES.wait_ms(failures, random.random()) / 1000)
                 continue
             self._health.works(f"bell {self._stream!r}")

@@ -70,6 +70,7 @@ class Reader:
                 failures += 1
                 self._service.health.failed(name, error)
                 self._page = FROM_START  # whatever was handed out and did not arrive is held under this name
+                await self._service.link.connections.forget_after(error)
                 await self._pause(_PAUSES.wait_ms(failures, random.random()) / 1000)
             except Exception:
                 failures += 1

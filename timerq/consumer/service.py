@@ -123,11 +123,15 @@ class Service:
         )
         ready()
         try:
-            await asyncio.gather(*reading)
+            await self._stopping.wait()
+            await asyncio.wait(
+                reading, timeout=_LAST_WORDS_S
+            )  # a call that is on its way may bring something yet
         finally:
             self.stop()
             for task in reading:
                 task.cancel()
+            await asyncio.wait(reading)
             await self._drain()
             keeping.cancel()
             await asyncio.wait({keeping})
