@@ -12,7 +12,7 @@ from tests.support.partition import EVENT, NOW, Partition
 from timerq import Event, NamespaceMismatch, QueueUnavailable, Upsert, keys
 from timerq.commands import cancel, dead, edit, members, owner, read, recurring, upsert
 from timerq.commands.command import Command
-from timerq.commands.consume import Settlement, lead_partition, once, receive, settle
+from timerq.commands.consume import Settlement, lead_partition, leave, once, receive, settle
 from timerq.commands.dispatch import Advance, Handover, advance, beat, fire, trim
 from timerq.commands.history import history
 from timerq.commands.items import gather
@@ -77,6 +77,7 @@ SAMPLES: dict[str, Callable[[Partition], Command[Any]]] = {
     "dead": lambda p: _first(dead.dead_list(p.scope, "events", "g")),
     "revive": lambda p: dead._revive(p.scope, 0, "events", "g", "replay", ["1-1"]),
     "lead": lambda p: lead_partition(p.namespace, 0, "events", "g", "c", 5000),
+    "leave": lambda p: leave(p.namespace, 0, "events", "g", "c"),
     "once": lambda p: _first(once(p.scope, "token", 5000)),
     "receive": _receive,
     "settle": _settle,
@@ -414,6 +415,10 @@ def produce_lead(p: Partition) -> None:
     epoch = p.ask(SAMPLES["lead"](p))
     assert epoch > 0
     assert p.ask(lead_partition(p.namespace, 0, "events", "g", "d", 5000)) == 0
+
+
+def produce_leave(p: Partition) -> None:
+    assert p.ask(SAMPLES["leave"](p)) == 0
 
 
 def produce_once(p: Partition) -> None:

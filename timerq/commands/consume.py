@@ -30,6 +30,9 @@ from timerq.model import check_plain_name, check_text
 FROM_START = b"0-0"
 """Before every entry of a stream."""
 
+GONE_MS = 86_400_000
+"""A consumer that was not heard for longer, and holds nothing, is taken out of its group."""
+
 MAX_TRACEBACK = 16_384
 MAX_ERROR = 1_000
 MAX_OUTCOME = 200
@@ -256,6 +259,26 @@ def lead_partition(
         read,
         own_keys={"reader": keys.reader(tag, stream_bytes, group_bytes)},
         own_args={"consumer": check_plain_name("consumer", consumer), "lease_ms": lease_ms},
+    )
+
+
+def leave(namespace: Namespace, partition: int, stream: str, group: str, consumer: str) -> Command[int]:
+    """Takes a consumer that stops out of its group, and those unheard for a day, unless they hold something; how many.
+
+    Redis keeps each name that ever read, and every process has a new one.
+    """
+    tag, stream_bytes, group_bytes = _place(namespace, partition, stream, group)
+    return command(
+        "leave",
+        namespace,
+        partition,
+        lambda reply: int(read_lines(reply)[1][0].split(" ")[1]),
+        own_keys={"stream": keys.stream(tag, stream_bytes)},
+        own_args={
+            "group": group_bytes,
+            "consumer": check_plain_name("consumer", consumer),
+            "idle_ms": GONE_MS,
+        },
     )
 
 

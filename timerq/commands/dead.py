@@ -273,7 +273,10 @@ def _revive(
 
 
 def _letter(partition: int, stream: str, group: str, entry: str, flat: list[bytes]) -> DeadLetter:
-    own, noted = flat[: -2 * _NOTES], flat[-2 * _NOTES :]
+    noted_from = len(flat) - 2 * _NOTES
+    if noted_from < 0 or flat[noted_from] != b"error":
+        noted_from = len(flat)  # not by settle.lua
+    own, noted = flat[:noted_from], flat[noted_from:]
     fields = dict(zip(own[::2], own[1::2], strict=True))
     notes = dict(zip(noted[::2], noted[1::2], strict=True))
 

@@ -40,7 +40,7 @@
 -- A lost reply must strand nothing, and is too large to be kept: so only that there was one is remembered. Who takes what
 -- over goes by the leases, never by how long an entry was pending: one that waits for its retry is pending for long.
 
-local ENTRIES, PIECE = 200, 16
+local ENTRIES, PIECE, USUAL_BYTES = 200, 16, 65536
 
 local call, match, byte, find = redis.call, string.match, string.byte, string.find
 local count = math.min(tonumber(a_count), ENTRIES)
@@ -48,7 +48,7 @@ local lease_until = int(now_ms + tonumber(a_lease_ms))
 local is_ordered, is_page = a_epoch ~= '', a_after ~= ''
 local reply, lines = {''}, {head_line, ''}
 local leased, holds, cleared = {}, {}, {}
-local looked, stale, gone, bytes, largest = 0, 0, 0, 0, BYTES / 4
+local looked, stale, gone, bytes, largest = 0, 0, 0, 0, USUAL_BYTES
 
 remember({head_line .. '\nAGAIN'})
 if is_ordered and call('GET', k_reader) ~= a_consumer .. ' ' .. a_epoch then return {head_line .. '\nNOT_LEADING'} end
@@ -77,7 +77,7 @@ local function is_superseded(id, event, version)
 end
 
 local FLOOR = PREFIX .. 'floor:'
-local dead, marked, ids, events, versions, due = {}, {}, {}, {}, {}, {} -- of a piece, by its position
+local dead, ids, events, versions, due = {}, {}, {}, {}, {} -- of what is handed out together, by its position
 
 -- Reads what the entries say of themselves and, all in one go, their floors. (What was published without a schedule does not
 -- go with its key, and reports do not go with what they are about.)
@@ -154,13 +154,14 @@ local function hand_out(entries, old)
   end
 end
 
--- How many to look at next: few large ones, more small ones.
+local function may_go_on() return looked < count and bytes < BYTES end
+
+-- How many to look at next: no more than fit if they are as large as any were, or as payloads usually may be.
 local function piece()
   return math.max(1, math.min(PIECE, count - looked, math.floor((BYTES - bytes) / largest)))
 end
 
-local function weigh_all(entries)
-  largest = 1
+local function weigh(entries)
   for i = 1, #entries do
     local fields = entries[i][2]
     local size = 300
@@ -174,74 +175,85 @@ local function weigh_all(entries)
   end
 end
 
--- Takes pending ones. What has been trimmed meanwhile is not there any more: nobody can handle it.
-local function take(ids)
-  local found = {}
+-- What has been trimmed is not there any more: nobody can handle it.
+local function clear(entry)
+  call('XACK', k_stream, a_group, entry)
+  cleared[#cleared + 1] = entry
+  gone = gone + 1
+end
+
+-- Takes pending ones; appends what there is of them to `found`.
+local function claim(ids, found)
+  looked = looked + #ids
+  local entries = {}
   for _, entry in ipairs(call('XCLAIM', k_stream, a_group, a_consumer, 0, unpack(ids))) do
-    if entry and entry[2] then found[#found + 1] = entry end
+    if entry and entry[2] then entries[#entries + 1] = entry end
   end
-  if #found < #ids then
-    local there = {}
-    for _, entry in ipairs(found) do there[entry[1]] = true end
-    for _, id in ipairs(ids) do
-      if not there[id] then
-        call('XACK', k_stream, a_group, id)
-        cleared[#cleared + 1] = id
-        gone = gone + 1
-      end
+  weigh(entries)
+  local next_one = 1
+  for _, id in ipairs(ids) do
+    if entries[next_one] and entries[next_one][1] == id then
+      found[#found + 1] = entries[next_one]
+      next_one = next_one + 1
+    else
+      clear(id)
     end
   end
+end
+
+local function hand_over(found)
   if #found == 0 then return end
-  weigh_all(found)
   local names = {}
   for i = 1, #found do names[i] = found[i][1] end
   hand_out(found, call('HMGET', k_hold, unpack(names)))
 end
 
-local function may_go_on() return looked < count and bytes < BYTES end
+local function is_earlier(one, other)
+  local ms, seq = match(one, '^(%d+)%-(%d+)$')
+  local other_ms, other_seq = match(other, '^(%d+)%-(%d+)$')
+  if ms ~= other_ms then return tonumber(ms) < tonumber(other_ms) end
+  return tonumber(seq) < tonumber(other_seq)
+end
 
--- Those whose time has come, of the waiting ones or of the leases.
+-- Those whose time has come, of the waiting ones or of the leases. Returns whether these are all.
 local function take_due(from)
   local ids = call('ZRANGEBYSCORE', from, '-inf', now_text, 'LIMIT', 0, count - looked)
-  local at = 1
+  if is_ordered then table.sort(ids, is_earlier) end
+  local found, at = {}, 1
   while at <= #ids and may_go_on() do
     local some = {}
     for i = at, math.min(#ids, at + piece() - 1) do some[#some + 1] = ids[i] end
     at = at + #some
-    looked = looked + #some
     call('ZREM', from, unpack(some))
-    take(some)
+    claim(some, found)
   end
+  hand_over(found)
   return at > #ids
 end
 
 -- Whether the end of the stream is reached.
 local function read_new()
-  while may_go_on() do
+  local found = {}
+  local is_end = false
+  while may_go_on() and not is_end do
     local wanted = piece()
-    local found = call('XREADGROUP', 'GROUP', a_group, a_consumer, 'COUNT', wanted, 'STREAMS', k_stream, '>')
-    local entries = found and (found[2] or found[1] and found[1][2]) or {} -- (a list of pairs; fakeredis may give a pair)
+    local answer = call('XREADGROUP', 'GROUP', a_group, a_consumer, 'COUNT', wanted, 'STREAMS', k_stream, '>')
+    local entries = answer and (answer[2] or answer[1] and answer[1][2]) or {} -- (fakeredis may give a pair, not a list of pairs)
     looked = looked + #entries
-    if #entries > 0 then
-      weigh_all(entries)
-      hand_out(entries)
-    end
-    if #entries < wanted then return true end
+    weigh(entries)
+    for i = 1, #entries do found[#found + 1] = entries[i] end
+    is_end = #entries < wanted
   end
-  return false
+  if #found > 0 then hand_out(found) end
+  return is_end
 end
 
 -- What waits for its time is told, so that the reader knows which lanes stand still; it stays where it is.
 local function tell(id, until_ms)
   local entry = call('XRANGE', k_stream, id, id)[1]
   looked = looked + 1
-  if not entry then
-    call('XACK', k_stream, a_group, id)
-    cleared[#cleared + 1] = id
-    gone = gone + 1
-    return
-  end
-  weigh_all({entry})
+  if not entry then return clear(id) end
+  weigh({entry})
   local _, delivery, attempt = read_hold(call('HGET', k_hold, id) or '- 0 0 0 ')
   lines[#lines + 1] = 'EVENT ' .. id .. ' ' .. delivery .. ' ' .. attempt .. ' ' .. int(until_ms)
   reply[#reply + 1] = entry[2]
@@ -250,33 +262,33 @@ end
 -- A page of what is pending: the consumer's own or, for the reader of an ordered group, everybody's. Returns where the next
 -- one begins.
 local function read_page(pending)
-  local found = {}
-  for i = 1, #pending do found[i] = pending[i][1] end
-  if #found == 0 then return '-' end
-  local scores = call('ZMSCORE', k_retry, unpack(found))
-  local some, last = {}, nil
-  for i = 1, #found do
+  local ids = {}
+  for i = 1, #pending do ids[i] = pending[i][1] end
+  if #ids == 0 then return '-' end
+  local scores = call('ZMSCORE', k_retry, unpack(ids))
+  local found, some, last = {}, {}, nil
+  local function take_some()
+    if #some > 0 then claim(some, found) end
+    some = {}
+  end
+  for i = 1, #ids do
     local until_ms = tonumber(scores[i] or nil)
     local waits = until_ms and until_ms > now_ms
-    if #some > 0 and (waits or #some >= piece()) then
-      looked = looked + #some
-      take(some)
-      some = {}
-    end
+    if waits or #some >= piece() then take_some() end
     if not may_go_on() then break end
     if waits then
-      tell(found[i], until_ms)
+      hand_over(found)
+      found = {}
+      tell(ids[i], until_ms)
     else
-      some[#some + 1] = found[i]
-      if until_ms then call('ZREM', k_retry, found[i]) end
+      some[#some + 1] = ids[i]
+      if until_ms then call('ZREM', k_retry, ids[i]) end
     end
-    last = found[i]
+    last = ids[i]
   end
-  if #some > 0 then
-    looked = looked + #some
-    take(some)
-  end
-  return (#found == count or last ~= found[#found]) and last or '-'
+  take_some()
+  hand_over(found)
+  return (#ids == count or last ~= ids[#ids]) and last or '-'
 end
 
 local more, stream_end = '-', '-'
@@ -296,11 +308,15 @@ local function receive()
 end
 
 local fine, why = pcall(receive)
-if not fine and find(reason(why), 'NOGROUP') then
+if not fine and (find(reason(why), 'NOGROUP') or call('EXISTS', k_stream) == 0) then
   -- what is kept of a group that has gone is of no use to the new one, which begins with the oldest entry there is
   call('DEL', k_lease, k_retry, k_hold)
-  fine, why = pcall(call, 'XGROUP', 'CREATE', k_stream, a_group, '0', 'MKSTREAM')
-  if fine then fine, why = pcall(receive) end
+  if call('EXISTS', k_stream) == 0 then
+    fine, stream_end = true, '0-0'
+  else
+    fine, why = pcall(call, 'XGROUP', 'CREATE', k_stream, a_group, '0')
+    if fine then fine, why = pcall(receive) end
+  end
 end
 if not fine and #lines == 2 then return {head_line .. '\nBROKEN ' .. reason(why)} end
 

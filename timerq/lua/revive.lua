@@ -48,7 +48,9 @@ for a = first_item_arg, #ARGV do
     line = 'DISCARDED'
   else
     local fields = {}
-    for i = 1, #letter[2] - NOTES, 2 do
+    local last = #letter[2] - NOTES
+    if letter[2][last + 1] ~= 'error' then last = #letter[2] end -- not by that script
+    for i = 1, last, 2 do
       if letter[2][i] ~= 'only' then
         fields[#fields + 1] = letter[2][i]
         fields[#fields + 1] = letter[2][i + 1]

@@ -68,7 +68,9 @@ end
 
 -- Whether the group still waits for it; what it does not wait for, nobody holds.
 local function is_pending(item)
-  if #call('XPENDING', k_stream, a_group, item.entry, item.entry, 1) == 1 then return true end
+  local found = redis.pcall('XPENDING', k_stream, a_group, item.entry, item.entry, 1)
+  if found.err and not find(reason(found), 'NOGROUP') then error(reason(found), 0) end
+  if #found == 1 then return true end
   cleared[#cleared + 1] = item.entry
   return false
 end

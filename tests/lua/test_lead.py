@@ -1,0 +1,144 @@
+"""lead.lua, and receive.lua for ordered groups: one reader at a time, which sees all that is pending in order."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.group import LEASE_MS, Group, keys_of
+from tests.support.partition import NOW, Partition
+from timerq.commands.consume import once
+
+
+@pytest.fixture
+def group(partition: Partition) -> Group:
+    return Group(partition)
+
+
+def test_one_leads_until_it_gives_up_and_each_lead_has_a_greater_epoch(group: Group) -> None:
+    first = group.lead("c1")
+    assert group.lead("c1") == first  # lengthened
+    assert group.lead("c2") == 0
+    assert group.lead("c2", lease_ms=0) == 0  # who does not lead cannot end it
+    assert group.lead("c1") == first
+    assert group.lead("c1", lease_ms=0) == 0
+    second = group.lead("c2")
+    assert second > first
+    group.lead("c2", lease_ms=0)
+    assert group.lead("c1") > second
+
+
+def test_a_lead_runs_out_by_the_servers_time(real_client: object, group: Group) -> None:
+    group.lead("c1", lease_ms=60_000)
+    ttl_ms = group.partition.client.pttl(group.key("reader"))
+    assert 50_000 < ttl_ms <= 60_000
+    group.partition.client.pexpire(group.key("reader"), 0)
+    assert group.lead("c2") > 0
+
+
+def test_groups_and_streams_have_readers_of_their_own(group: Group) -> None:
+    assert group.lead("c1") > 0
+    assert Group(group.partition, "h").lead("c2") > 0
+    assert Group(group.partition, "g", "other").lead("c3") > 0
+
+
+def test_only_the_reader_of_that_epoch_is_handed_anything(group: Group) -> None:
+    group.publish("a")
+    old = group.lead("c1")
+    group.lead("c1", lease_ms=0)
+    new = group.lead("c2")
+    before = group.partition.state()
+    for consumer, epoch in (("c1", old), ("c1", new), ("c2", old), ("c3", 0)):
+        for mine in (False, True):
+            received = group.read(consumer, epoch=epoch, mine=mine)
+            assert (received.leads, received.deliveries) == (False, [])
+    after = group.partition.state()
+    for state in (before, after):
+        state.pop(group.partition.key("req:test"), None)
+    assert after == before
+    assert keys_of(group.get("c2", epoch=new)) == ["a"]
+
+
+def test_a_new_reader_takes_all_that_is_pending_in_stream_order_and_is_told_what_waits(group: Group) -> None:
+    group.publish("a", "b", "c", "d", "e")
+    old_epoch = group.lead("c1")
+    a, b, c, d = group.get("c1", epoch=old_epoch, count=4)
+    group.settle(b, "retry", at_ms=NOW + 9_000, error="no")
+    group.settle(c, "back")
+    group.settle(d, "retry", at_ms=NOW, error="no")  # due by now
+    group.lead("c1", lease_ms=0)
+    epoch = group.lead("c2")
+    told, after = [], b"0-0"
+    while True:
+        page = group.read("c2", mine=True, epoch=epoch, after=after, count=3)
+        assert page.leads
+        told += page.deliveries
+        if page.more is None:
+            break
+        after = page.more
+    assert keys_of(told) == ["a", "b", "c", "d"]
+    assert [(raw.delivery, raw.attempt, raw.waits_until_ms) for raw in told] == [
+        (2, 2, 0),
+        (1, 1, NOW + 9_000),
+        (2, 1, 0),
+        (2, 2, 0),
+    ]
+    assert group.settle(a, "ack", "c1") == "NOT_HELD"  # who read before is fenced
+    assert group.settle(told[1], "ack", "c2") == "NOT_HELD"  # told, not handed out
+    assert group.retries() == {b.entry: NOW + 9_000}
+    assert keys_of(group.get("c2", epoch=epoch)) == ["e"]
+    group.partition.now += 9_000
+    group.settle(told[0], "extend", "c2", lease_ms=60_000)
+    assert "b" in keys_of(group.get("c2", epoch=epoch))
+    group.check()
+
+
+def test_a_reader_that_reads_again_finds_its_own_deliveries_as_they_are(group: Group) -> None:
+    group.publish("a", "b")
+    epoch = group.lead("c1")
+    given = group.get("c1", epoch=epoch)
+    group.lead("c1", lease_ms=0)
+    again = group.lead("c1")
+    assert group.get("c1", mine=True, epoch=again) == given
+    assert group.settle(given[0], "ack") == "SETTLED"
+
+
+def test_what_is_due_again_comes_in_stream_order(group: Group) -> None:
+    group.publish("a", "b", "c")
+    epoch = group.lead("c1")
+    a, b, c = group.get("c1", epoch=epoch)
+    group.settle(a, "retry", at_ms=NOW + 3)
+    group.settle(b, "retry", at_ms=NOW + 2)
+    group.settle(c, "retry", at_ms=NOW + 1)
+    group.partition.now += LEASE_MS
+    assert keys_of(group.get("c1", epoch=epoch)) == ["a", "b", "c"]
+
+
+def test_trimmed_ones_that_wait_are_cleared_where_the_reader_is_told_of_them(group: Group) -> None:
+    group.publish("a", "b")
+    epoch = group.lead("c1")
+    a, b = group.get("c1", epoch=epoch)
+    for raw in (a, b):
+        group.settle(raw, "retry", at_ms=NOW + 9_000)
+    group.partition.client.xdel(group.stream_key, a.entry)
+    page = group.read("c1", mine=True, epoch=epoch)
+    assert (keys_of(page.deliveries), page.gone) == (["b"], 1)
+    group.check()
+
+
+# ------------------------------------------------------------------------------------------------ once
+
+
+def test_a_mark_holds_for_its_window_and_for_its_tenant(partition: Partition) -> None:
+    def mark(token: str = "token", tenant: str = "acme") -> bool:
+        first: bool = partition.run(once(partition.of(tenant), token, 5_000))
+        return first
+
+    assert mark()
+    assert not mark()
+    assert mark("another")
+    assert mark(tenant="other")
+    partition.now += 4_999
+    assert not mark()
+    partition.now += 1
+    assert mark()
+    assert 0 < partition.client.pttl(partition.key("mark:acme\0token")) <= 5_000
