@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +12,8 @@ from tests.support.group import LEASE_MS, Group, keys_of
 from tests.support.partition import NOW, Partition
 from timerq import InvalidSchedule
 from timerq.commands import cancel
-from timerq.commands.consume import Received, lead_partition, receive, settle
+from timerq.commands.consume import RawDelivery, Received, lead_partition, receive, settle
+from timerq.commands.dispatch import trim
 
 
 @pytest.fixture
@@ -223,6 +226,85 @@ def test_a_foreign_entry_is_handed_out_as_it_is(group: Group) -> None:
     assert group.settle(again, "reject", error="no") == "SETTLED"
     assert group.settle(three, "ack") == "SETTLED"
     group.check()
+
+
+def test_what_others_were_handed_in_the_group_is_taken_over_in_time(group: Group) -> None:
+    group.publish("a", "b", "c", "d")
+    client = group.partition.client
+    client.xgroup_create(group.stream_key, "g", "0")
+    client.xreadgroup("g", "bare", {group.stream_key: ">"}, count=2)  # by a program that knows no leases
+    given = group.get()
+    assert keys_of(given) == ["c", "d"]
+    group.settle(given[0], "retry", at_ms=NOW + 1_000_000)
+    assert group.get() == []
+    group.partition.now += LEASE_MS - 1
+    assert group.get("c2") == []
+    group.partition.now += 1
+    taken = group.get("c2")
+    assert sorted(keys_of(taken)) == ["a", "b", "d"]
+    group.check()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_happens_each_event_is_handled_and_nothing_is_left(group: Group, seed: int) -> None:
+    """Three consumers that take, crash, try again, give up and hand back at random."""
+    choose = random.Random(seed)
+    names = ["c1", "c2", "c3"]
+    hands: dict[str, list[RawDelivery]] = {name: [] for name in names}
+    settled: dict[str, list[str]] = {}
+    group.publish("k0")
+    published = 1
+    hands["c1"] = group.get()
+    for _ in range(150):
+        name = choose.choice(names)
+        what = choose.choice(
+            ["publish", "read", "read", "ack", "ack", "retry", "reject", "back", "crash", "wait"]
+        )
+        if what == "publish" and published < 40:
+            group.publish(f"k{published}")
+            published += 1
+        elif what == "read":
+            hands[name] += group.get(name, count=choose.randint(1, 5), mine=choose.random() < 0.2)
+        elif what == "crash":
+            hands[name] = []
+        elif what == "wait":
+            group.partition.now += choose.choice([1, 700, LEASE_MS])
+        elif what in ("ack", "retry", "reject", "back") and hands[name]:
+            raw = hands[name].pop(choose.randrange(len(hands[name])))
+            at_ms = group.partition.now + choose.choice([0, 10, 2_000])
+            if what in ("ack", "reject"):
+                at_ms = 0
+            word = group.settle(raw, what, name, at_ms=at_ms)
+            if what in ("ack", "reject") and word == "SETTLED":
+                settled.setdefault(keys_of([raw])[0], []).append(what)
+        group.check()
+    for _ in range(50):
+        group.partition.now += LEASE_MS
+        for raw in group.get("last"):
+            assert group.settle(raw, "ack", "last") == "SETTLED"
+            settled.setdefault(keys_of([raw])[0], []).append("ack")
+    assert settled.keys() == {f"k{i}" for i in range(published)}
+    assert {len(each) for each in settled.values()} <= {1}
+    assert not [*group.pending(), *group.leases(), *group.retries()]
+    assert len(group.letters()) == sum(each == ["reject"] for each in settled.values())
+    group.check()
+
+
+def test_what_waits_to_be_tried_again_is_not_trimmed(real_client: Any, group: Group) -> None:
+    p = group.partition
+    old_ms = int(time.time() * 1000) - 2 * 86_400_000
+    for i in range(300):
+        real_client.xadd(group.stream_key, {"id": str(i)}, id=f"{old_ms + i}-0")
+    given = [*group.get(), *group.get(), *group.get()]
+    assert len(given) == 300
+    group.settle(given[150], "retry", at_ms=p.now + 1_000_000)
+    for raw in (*given[:150], *given[151:]):
+        group.settle(raw, "ack")
+    real_client.zadd(p.key("streams"), {"events": 1})
+    trimmed = p.ask(trim(p.namespace, 0))
+    assert 0 < trimmed.read <= 150
+    p.now += 1_000_000
+    assert [raw.entry for raw in group.get("c2")] == [given[150].entry]
 
 
 def test_a_server_out_of_memory_hands_out_nothing(real_client: Any, group: Group) -> None:

@@ -40,7 +40,7 @@
 -- A lost reply must strand nothing, and is too large to be kept: so only that there was one is remembered. Who takes what
 -- over goes by the leases, never by how long an entry was pending: one that waits for its retry is pending for long.
 
-local ENTRIES, PIECE, USUAL_BYTES = 200, 16, 65536
+local ENTRIES, PIECE, USUAL_BYTES, STRANGERS = 200, 16, 65536, 1000
 
 local call, match, byte, find = redis.call, string.match, string.byte, string.find
 local count = math.min(tonumber(a_count), ENTRIES)
@@ -182,23 +182,22 @@ local function clear(entry)
   gone = gone + 1
 end
 
--- Takes pending ones; appends what there is of them to `found`.
+-- Takes pending ones; appends what there is of them to `found`, in their order.
 local function claim(ids, found)
   looked = looked + #ids
-  local entries = {}
+  local there, entries = {}, {}
   for _, entry in ipairs(call('XCLAIM', k_stream, a_group, a_consumer, 0, unpack(ids))) do
-    if entry and entry[2] then entries[#entries + 1] = entry end
+    if entry and entry[2] then there[entry[1]] = entry end
   end
-  weigh(entries)
-  local next_one = 1
   for _, id in ipairs(ids) do
-    if entries[next_one] and entries[next_one][1] == id then
-      found[#found + 1] = entries[next_one]
-      next_one = next_one + 1
+    if there[id] then
+      entries[#entries + 1] = there[id]
+      found[#found + 1] = there[id]
     else
       clear(id)
     end
   end
+  weigh(entries)
 end
 
 local function hand_over(found)
@@ -291,6 +290,17 @@ local function read_page(pending)
   return (#ids == count or last ~= ids[#ids]) and last or '-'
 end
 
+-- Gives a lease to what others were handed in this group, by hand or by another program, so that it is taken over in time.
+local function adopt()
+  if call('XPENDING', k_stream, a_group)[1] <= call('ZCARD', k_lease) + call('ZCARD', k_retry) then return end
+  local ids = {}
+  for i, pending in ipairs(call('XPENDING', k_stream, a_group, '-', '+', STRANGERS)) do ids[i] = pending[1] end
+  local lease, retry = call('ZMSCORE', k_lease, unpack(ids)), call('ZMSCORE', k_retry, unpack(ids))
+  for i = 1, #ids do
+    if not lease[i] and not retry[i] then call('ZADD', k_lease, lease_until, ids[i]) end
+  end
+end
+
 local more, stream_end = '-', '-'
 local function receive()
   looked = 0
@@ -304,6 +314,7 @@ local function receive()
   if read_new() then
     local last = call('XREVRANGE', k_stream, '+', '-', 'COUNT', 1)[1]
     stream_end = last and last[1] or '0-0'
+    if looked == 0 then adopt() end
   end
 end
 
