@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from redis.exceptions import NoScriptError, RedisError
 
@@ -19,6 +20,7 @@ from timerq.commands.queue import CallQueue
 from timerq.commands.read import server_time
 from timerq.errors import NamespaceMismatch
 from timerq.exchange import (
+    LAST_BEAT_S,
     REDIRECTIONS,
     VERBS,
     ServerClock,
@@ -45,7 +47,7 @@ class AsyncLink:
         self._sessions: deque[Session] = deque()
         self._pid = os.getpid()
         self.remake: Callable[[], Awaitable[None]] | None = None
-        self.is_closed = False
+        self.beats: WeakSet[Any] = WeakSet()  # heartbeats: they end before the connections do
 
     async def server_clock(self, namespace: Namespace) -> Callable[[], int]:
         """Tells Redis's time (epoch ms), or the manual clock's."""
@@ -167,7 +169,9 @@ class AsyncLink:
 
     async def close(self) -> None:
         """Closes every connection."""
-        self.is_closed = True
+        for beat in [*self.beats]:
+            beat.stop()
+            await beat.join(LAST_BEAT_S)
         await self.connections.close()
 
 

@@ -340,6 +340,7 @@ class AsyncOwner:
         life.began(await self._queue.run(owner.begin(scope, life.owned(scope), life.ttl_ms)))
         if life.ttl_ms:
             self._heartbeat = AsyncHeartbeat(self, life.ttl_ms)
+            self._queue._link.beats.add(self._heartbeat)
             self._heartbeat.start()
 
     def _stop_heartbeat(self) -> None:
@@ -349,8 +350,6 @@ class AsyncOwner:
 
     async def _beat(self) -> bool:
         """Says that it lives; whether there is any point in saying so again."""
-        if self._queue._link.is_closed:
-            return False
         scope, life = await self._queue._open(), self._life
         place = life.owned(scope)
         (lived,) = await self._queue._link.send([owner.live(scope.namespace, place, life.ttl_ms)])

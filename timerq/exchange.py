@@ -34,6 +34,9 @@ REMEMBERED_S = 540.0
 FRESH_S = 0.5
 """A connection that was silent for longer is looked at before it is used: not every closed one is a fault."""
 
+LAST_BEAT_S = 2.0
+"""How long closing waits for a heartbeat that is on its way."""
+
 FRESH_CLOCK_S = 60.0
 """How long what Redis has said of the time is carried on."""
 

@@ -53,7 +53,7 @@ class Heartbeat(threading.Thread):
         weakref.finalize(of, self._stopped.set).atexit = False
 
     def stop(self) -> None:
-        """No more of them."""
+        """No more of them; one that is on its way is heard to its end."""
         self._stopped.set()
 
     def run(self) -> None:
@@ -77,6 +77,7 @@ class AsyncHeartbeat:
     def __init__(self, of: AsyncOwner, ttl_ms: int) -> None:
         self._pace = _Pace(ttl_ms)
         self._owner = weakref.ref(of)
+        self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -84,16 +85,27 @@ class AsyncHeartbeat:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="timerq-owner")
 
     def stop(self) -> None:
-        """No more of them."""
+        """No more of them; one that is on its way is heard to its end."""
+        self._stopped.set()
+
+    async def join(self, timeout_s: float) -> None:
+        """Waits until the last one has been answered, for so long at the most."""
         if self._task is not None:
-            self._task.cancel()
+            await asyncio.wait([self._task], timeout=timeout_s)
 
     async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._pace.pause_s)
+        while not await self._pause():
             if (of := self._owner()) is None or not await self._beat(of):
                 return
             del of
+
+    async def _pause(self) -> bool:
+        """Until the next one; True when there is to be none."""
+        try:
+            await asyncio.wait_for(self._stopped.wait(), self._pace.pause_s)
+        except TimeoutError:
+            return False
+        return True
 
     async def _beat(self, of: AsyncOwner) -> bool:
         try:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from redis.exceptions import (
     NoScriptError,
@@ -25,6 +26,7 @@ from timerq.commands.read import server_time
 from timerq.errors import NamespaceMismatch
 from timerq.exchange import (
     FRESH_S,
+    LAST_BEAT_S,
     REDIRECTIONS,
     VERBS,
     ServerClock,
@@ -55,7 +57,7 @@ class Link:
         self._pid = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
         self.remake: Callable[[], None] | None = None
-        self.is_closed = False
+        self.beats: WeakSet[Any] = WeakSet()  # heartbeats: they end before the connections do
 
     def server_clock(self, namespace: Namespace) -> Callable[[], int]:
         """Tells Redis's time (epoch ms), or the manual clock's."""
@@ -241,7 +243,9 @@ class Link:
 
     def close(self) -> None:
         """Closes every connection."""
-        self.is_closed = True
+        for beat in [*self.beats]:
+            beat.stop()
+            beat.join(LAST_BEAT_S)
         if self._pool is not None:
             self._pool.shutdown()
         self.connections.close()

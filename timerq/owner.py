@@ -334,6 +334,7 @@ class Owner:
         life.began(self._queue.run(owner.begin(scope, life.owned(scope), life.ttl_ms)))
         if life.ttl_ms:
             self._heartbeat = Heartbeat(self, life.ttl_ms)
+            self._queue._link.beats.add(self._heartbeat)
             self._heartbeat.start()
 
     def _stop_heartbeat(self) -> None:
@@ -343,8 +344,6 @@ class Owner:
 
     def _beat(self) -> bool:
         """Says that it lives; whether there is any point in saying so again."""
-        if self._queue._link.is_closed:
-            return False
         scope, life = self._queue._open(), self._life
         place = life.owned(scope)
         (lived,) = self._queue._link.send([owner.live(scope.namespace, place, life.ttl_ms)])
