@@ -56,6 +56,21 @@ def test_a_running_one_is_not_taken_twice() -> None:
     assert b"1" in lanes
 
 
+def test_a_lane_goes_on_without_what_has_gone() -> None:
+    lanes = filled(("a", b"1"), ("a", b"2"), ("a", b"3"), ("a", b"4"))
+    assert lanes.next() == b"1"
+    lanes.gone(b"1")  # it runs: nobody overtakes it
+    lanes.gone(b"3")
+    lanes.gone(b"unknown")
+    assert lanes.next() is None
+    lanes.stand(b"1")
+    assert lanes.next() is None
+    lanes.gone(b"1")
+    assert lanes.next() == b"2"
+    lanes.done(b"2")
+    assert lanes.next() == b"4"
+
+
 def test_what_waits_can_be_dropped_and_what_runs_stays() -> None:
     lanes = filled(("a", b"1"), ("a", b"2"), ("b", b"3"))
     lanes.add("b", b"4", None)

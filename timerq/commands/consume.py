@@ -65,7 +65,8 @@ class Received:
     again at once; None: never). ``end`` is the stream's last entry, where all is read (else None): what to listen
     behind. ``more`` is where the next page begins (None: there is none). ``leads`` is False where another one reads for
     the ordered group: nothing was handed out. ``again``: this request had been answered before, and the answer was
-    lost: what it handed out is held by this consumer, and a page of what it holds tells it.
+    lost: what it handed out is held by this consumer, and a page of what it holds tells it. ``cleared``: entries that
+    the reader of an ordered group need not wait for any more, stale and gone ones among them.
     """
 
     now_us: int
@@ -77,6 +78,7 @@ class Received:
     end: bytes | None = None
     more: bytes | None = None
     again: bool = False
+    cleared: tuple[bytes, ...] = ()
 
 
 def receive(
@@ -145,7 +147,7 @@ def read_received(reply: Reply) -> Received:
         return Received(now_us, [], wait_us=0, again=True)
     if word == "BROKEN":
         raise QueueUnavailable(f"Redis refused: {rest}")
-    stale, gone, wait_us, more, end = rest.split(" ")
+    stale, gone, wait_us, more, end, *cleared = rest.split(" ")
     deliveries = []
     # the fields are arrays of their own behind the text
     for line, flat in zip(lines, cast("list[list[bytes]]", reply[1:]), strict=True):
@@ -160,6 +162,7 @@ def read_received(reply: Reply) -> Received:
         None if wait_us == "-" else int(wait_us),
         end=None if end == "-" else end.encode(),
         more=None if more == "-" else more.encode(),
+        cleared=tuple(entry.encode() for entry in cleared),
     )
 
 

@@ -100,6 +100,15 @@ class Lanes(Generic[T]):
         elif not place.running:
             del self._lanes[name]
 
+    def gone(self, entry: bytes) -> None:
+        """It never comes again: nothing waits for it. A running one is over with when it ends."""
+        name = self._lane_of.get(entry)
+        if name is None:
+            return
+        place = self._lanes[name]
+        if not (place.running and place.entries[0].entry == entry):
+            self.done(entry)
+
     def stand(self, entry: bytes) -> None:
         """The running ``entry`` is tried again later: its lane stands until it is added again."""
         name = self._lane_of.get(entry)

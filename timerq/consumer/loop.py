@@ -172,6 +172,8 @@ class Reader:
             self._page = received.more
         if received.end:
             self._bell.seen(received.end)
+        for entry in received.cleared:
+            self.desk.lanes.gone(entry)
         taken = 0
         for raw in received.deliveries:
             if self.desk.has(raw):

@@ -29,9 +29,11 @@
 -- ARGV current  text   – 1: leave out events whose schedule has changed or is paused since
 --
 -- RETURN one line, then one for each event; behind the text, each one's fields and values as an array of their own:
---   RECEIVED stale gone wait_us more end    – wait: until another may be had without a new event, - for never; more: where the
+--   RECEIVED stale gone wait_us more end entry…
+--                                           – wait: until another may be had without a new event, - for never; more: where the
 --                                             next page begins, - for none; end: the stream's last entry, where there is nothing
---                                             more to be read, else -
+--                                             more to be read, else -; entries, to the reader of an ordered group: these
+--                                             never come, nor come again
 --   EVENT entry delivery attempt waits_ms   – waits: when it is tried again; told to the reader of an ordered group, not handed out
 --   NOT_LEADING                             – another one reads for the ordered group
 --   AGAIN                                   – this request was answered before: what it handed out is held already
@@ -354,5 +356,6 @@ else
   if first then wait_us = int(math.max(0, tonumber(first) * 1000 - now_us)) end
 end
 lines[2] = 'RECEIVED ' .. stale .. ' ' .. gone .. ' ' .. wait_us .. ' ' .. more .. ' ' .. stream_end
+if is_ordered and #cleared > 0 then lines[2] = lines[2] .. ' ' .. table.concat(cleared, ' ') end
 reply[1] = table.concat(lines, '\n')
 return reply

@@ -1,0 +1,84 @@
+"""Consumers that die, stand still, lose their Redis or are told to go, at every step between read and ack."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from tests.support.arena import Arena
+from tests.support.consumers import Running, Seen
+from tests.support.proxy import wait_for
+from timerq import Event
+from timerq.consumer import Consumer
+from timerq.keys import stream
+from timerq.model import Delivery
+
+pytestmark = pytest.mark.one_server
+GROUP = "g"
+
+
+@pytest.fixture
+def arena(redis_url: str) -> Any:
+    with Arena(redis_url) as arena:
+        yield arena
+
+
+def arm_and_fire(arena: Arena, key: str, event: Event, **words: Any) -> None:
+    """One event of a schedule, on its stream when this returns."""
+    arena.queue.upsert(key, event, delay=0, **words)
+    wait_for(lambda: arena.fire().published == 1, f"{key} has fired")
+
+
+# ------------------------------------------------------------------------------------------------ what has gone
+
+
+def _cancel(arena: Arena) -> None:
+    assert not arena.queue.cancel("first", owner="o")  # it has fired; what is left behind is a floor
+
+
+def _trim(arena: Arena) -> None:
+    key = stream(arena.namespace.tags[0], b"events")
+    arena.client.xdel(key, arena.client.xrange(key)[0][0])
+
+
+def _rearm(arena: Arena) -> None:
+    arena.queue.upsert("first", Event("t", "later"), delay="1h", owner="o")
+
+
+@pytest.mark.parametrize("gone", [_cancel, _trim, _rearm])
+def test_a_lane_goes_on_when_what_was_to_be_tried_again_has_gone(
+    arena: Arena, gone: Callable[[Arena], None]
+) -> None:
+    arm_and_fire(arena, "first", Event("t", "first"), owner="o")
+    arm_and_fire(arena, "second", Event("t", "second"), owner="o")
+    seen = Seen()
+    failed = threading.Event()
+    app = Consumer(arena.url, group=GROUP, ordered=True, drop_superseded=gone is _rearm)
+
+    @app.on("t", backoff="1s", max_backoff="1s")
+    async def handle(event: Delivery) -> None:
+        seen.add((event.payload, event.attempt))
+        if event.payload == "first":
+            failed.set()
+            raise ValueError("not now")
+
+    with Running(app):
+        assert failed.wait(10)
+        gone(arena)
+        seen.wait(lambda all: ("second", 1) in all)
+    assert seen.all == [("first", 1), ("second", 1)]
+    assert app.counts.stale + app.counts.gone == 1
+    assert pending(arena.client, arena) == 0
+
+
+def pending(client: redis.Redis, arena: Arena, group: str = GROUP) -> int:
+    """How many entries a group has read and not settled."""
+    found = 0
+    for tag in arena.namespace.tags:
+        infos = {info["name"]: info for info in client.xinfo_groups(stream(tag, b"events"))}
+        found += infos[group.encode()]["pending"]
+    return found
