@@ -124,7 +124,7 @@ def test_a_consumer_that_is_killed_at_any_step(
     ended, begun = notes(redis_client, "ended"), notes(redis_client, "begun")
     times = Counter(id for id, *_ in ended)
     assert set(times) == set(ids)  # at least once
-    assert sum(times.values()) <= len(ids) + 5  # what was in hand may have been handled twice
+    assert max(times.values()) <= 2  # what was in hand may have been handled twice
     for id in ids:  # the attempts of one event count its handlings
         attempts = [int(attempt) for one, attempt, *_ in begun if one == id]
         assert attempts == sorted(attempts)

@@ -7,15 +7,14 @@ import contextvars
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from timerq.commands.consume import RawDelivery, Settlement, settle
 from timerq.consumer.decode import decode, lane_of
 from timerq.consumer.handlers import Handler
 from timerq.consumer.lanes import Lanes
-from timerq.consumer.outbox import Answered, Outbox
-from timerq.consumer.verdict import Verdict
+from timerq.consumer.outbox import Outbox
+from timerq.consumer.verdict import DONE, Verdict
 from timerq.errors import ContractBroken, TimerqError
 from timerq.model import Delivery
 
@@ -48,7 +47,7 @@ class Desk:
         self._held: dict[bytes, Held] = {}
         self.lanes: Lanes[RawDelivery] = Lanes()
         self.wake_below = 0  # the reader waits until so few are left in the lanes
-        self.outbox = Outbox(self._send)
+        self.outbox = Outbox(self._send, self._answered)
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -182,6 +181,9 @@ class Desk:
     def _ended(
         self, held: Held, event: Delivery, handler: Handler, verdict: Verdict, error: BaseException | None
     ) -> None:
+        if verdict is DONE:
+            self._put(held, Settlement(held.raw.entry, held.raw.delivery, "ack"), "ack")
+            return
         settlement = Settlement(
             held.raw.entry,
             held.raw.delivery,
@@ -198,8 +200,7 @@ class Desk:
     def _put(self, held: Held, settlement: Settlement, counted: str = "") -> None:
         """Sends what became of it; ``counted`` is the verb where a handler has run."""
         self._held[held.raw.entry] = held
-        answered: Answered = partial(self._answered, held, counted)
-        self.outbox.put(settlement, answered)
+        self.outbox.put(settlement, held, counted)
 
     def _answered(self, held: Held, verb: str, word: str, again: bool) -> None:
         entry = held.raw.entry

@@ -20,6 +20,7 @@ Errors = type[BaseException] | tuple[type[BaseException], ...]
 
 MAX_ATTEMPTS = 1000
 _EVENT, _CONTEXT, _PAYLOAD = "event", "ctx", "payload"
+_EVENT_ALONE = (_EVENT,)
 _BY_NAME = {"event": _EVENT, "ctx": _CONTEXT, "context": _CONTEXT, "payload": _PAYLOAD}
 _WANT = "want a function of (event), (event, ctx), (payload) or (payload, ctx)"
 
@@ -30,7 +31,8 @@ class Handler:
 
     ``attempts`` is how many handlings of one event may begin. An error is tried again where it is one of ``retry_on``
     and none of ``give_up_on``. ``timeout_s`` is how long one handling may take. ``takes`` are the arguments that the
-    function wants, by their place, and ``names`` those that it takes by name alone.
+    function wants, by their place, and ``names`` those that it takes by name alone. ``is_plain``: it is awaited as it
+    stands, without a model, a time-out or a context.
     """
 
     event_type: str
@@ -43,12 +45,9 @@ class Handler:
     retry_on: tuple[type[BaseException], ...]
     give_up_on: tuple[type[BaseException], ...]
     timeout_s: float | None
-    check: Callable[[Any], Any] | None = None
-
-    @property
-    def takes_context(self) -> bool:
-        """Whether it wants to reach the queue."""
-        return _CONTEXT in self.takes or _CONTEXT in self.names.values()
+    check: Callable[[Any], Any] | None
+    takes_context: bool
+    is_plain: bool
 
     @property
     def name(self) -> str:
@@ -61,6 +60,8 @@ class Handler:
 
     def call(self, event: Delivery, context: Any) -> Any:
         """Calls the function; of an async one, the coroutine is returned."""
+        if self.takes == _EVENT_ALONE and not self.names:
+            return self.function(event)
         if isinstance(self.function, ScheduledFunction):
             return self.function.run(event)
         offered = {_EVENT: event, _CONTEXT: context, _PAYLOAD: event.payload}
@@ -97,10 +98,12 @@ def make_handler(
         raise InvalidSchedule("timeout", timeout, "want a duration above 0, or None for no bound")
     takes, names, found = _parameters(function)
     wanted = found if model is None else model
+    is_async = _is_async(function)
+    takes_context = _CONTEXT in takes or _CONTEXT in names.values()
     return Handler(
         type_,
         function,
-        _is_async(function),
+        is_async,
         takes,
         names,
         attempts,
@@ -109,6 +112,8 @@ def make_handler(
         _errors("give_up_on", give_up_on),
         None if timeout_ms is None else timeout_ms / 1000,
         None if wanted is None else _checker(wanted),
+        takes_context,
+        is_async and wanted is None and timeout_ms is None and not takes_context,
     )
 
 

@@ -45,8 +45,9 @@ class Reader:
         self._stopping = False
         # where the next page of what is held already begins; None where that is known
         self._page: bytes | None = FROM_START if app.ordered else None
-        # a share of the places for each, so that one partition's backlog does not take them all at once
-        self._most = min(MAX_ITEMS, max(10, app.concurrency // service.namespace.partitions))
+        # A share of the places for each, so that one partition's backlog does not take them all at once; and of that
+        # one half, so that the handlers of one read run while the next one is on its way.
+        self._most = min(MAX_ITEMS, max(10, app.concurrency // service.namespace.partitions // 2))
         self._ahead = max(MAX_ITEMS, 2 * app.concurrency)
         self._look_s = max(LOOK_S, service.namespace.partitions / 50)
 

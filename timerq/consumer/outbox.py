@@ -8,6 +8,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from timerq.commands.command import MAX_BYTES, MAX_ITEMS
 from timerq.commands.consume import Settlement
@@ -18,26 +19,32 @@ logger = logging.getLogger("timerq.consumer")
 
 _PAUSES = Backoff(50, 2_000)
 
-Answered = Callable[[str, bool], None]
-"""Told the status word, and whether the settlement was sent more than once."""
+H = TypeVar("H")
+
+Answered = Callable[[H, str, str, bool], None]
+"""Told whose settlement it was, the verb that counts, the status word, and whether it was sent more than once."""
 
 
 @dataclass(slots=True)
-class _Letter:
+class _Letter(Generic[H]):
     settlement: Settlement
-    answered: Answered | None
+    whose: H | None
+    counted: str = ""
     again: bool = False
 
 
-class Outbox:
+class Outbox(Generic[H]):
     """The settlements of one partition, in order. While Redis is away they wait and are sent again.
 
-    ``send`` sends up to `MAX_ITEMS` of them and returns a status word for each.
+    ``send`` sends up to `MAX_ITEMS` of them and returns a status word for each, which ``answered`` is told.
     """
 
-    def __init__(self, send: Callable[[Sequence[Settlement]], Awaitable[Sequence[str]]]) -> None:
+    def __init__(
+        self, send: Callable[[Sequence[Settlement]], Awaitable[Sequence[str]]], answered: Answered[H]
+    ) -> None:
         self._send = send
-        self._letters: deque[_Letter] = deque()
+        self._answered = answered
+        self._letters: deque[_Letter[H]] = deque()
         self._pump: asyncio.Task[None] | None = None
         self.failures = 0
 
@@ -45,9 +52,9 @@ class Outbox:
         """How many wait to be sent."""
         return len(self._letters)
 
-    def put(self, settlement: Settlement, answered: Answered | None = None) -> None:
-        """Sends it with those that gather meanwhile."""
-        self._letters.append(_Letter(settlement, answered))
+    def put(self, settlement: Settlement, whose: H | None = None, counted: str = "") -> None:
+        """Sends it with those that gather meanwhile; nobody is told the answer where it is nobody's."""
+        self._letters.append(_Letter(settlement, whose, counted))
         if self._pump is None:
             self._pump = asyncio.get_running_loop().create_task(self._run())
 
@@ -72,8 +79,8 @@ class Outbox:
                     continue
                 self.failures = 0
                 for letter, word in zip(batch, words, strict=True):
-                    if letter.answered is not None:
-                        letter.answered(word, letter.again)
+                    if letter.whose is not None:
+                        self._answered(letter.whose, letter.counted, word, letter.again)
         except asyncio.CancelledError:
             raise
         except Exception:
@@ -83,7 +90,7 @@ class Outbox:
             if self._letters and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 self._pump = asyncio.get_running_loop().create_task(self._run())
 
-    async def _put_back(self, batch: list[_Letter]) -> None:
+    async def _put_back(self, batch: list[_Letter[H]]) -> None:
         self.failures += 1
         for letter in batch:
             letter.again = True
@@ -91,13 +98,14 @@ class Outbox:
         self._letters.extendleft(reversed([one for one in batch if one.settlement.verb != "extend"]))
         await asyncio.sleep(_PAUSES.wait_ms(self.failures, random.random()) / 1000)
 
-    def _take(self) -> list[_Letter]:
-        batch: list[_Letter] = []
+    def _take(self) -> list[_Letter[H]]:
+        batch: list[_Letter[H]] = []
         size = 0
         while self._letters and len(batch) < MAX_ITEMS:
             settlement = self._letters[0].settlement
-            # a character is up to four bytes; what is not cut here would be refused there
-            size += 200 + 4 * (len(settlement.error) + len(settlement.traceback) + len(settlement.outcome))
+            size += 100
+            if settlement.verb != "ack":  # of a character up to four bytes
+                size += 4 * (len(settlement.error) + len(settlement.traceback))
             if batch and size > MAX_BYTES:
                 break
             batch.append(self._letters.popleft())

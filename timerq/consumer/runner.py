@@ -12,7 +12,7 @@ from typing import Any
 from timerq.consumer.context import AsyncContext, Context
 from timerq.consumer.handlers import Handler
 from timerq.consumer.threads import Threads
-from timerq.consumer.verdict import Verdict, failed, succeeded
+from timerq.consumer.verdict import DONE, Verdict, failed, succeeded
 from timerq.errors import Incomplete
 from timerq.model import Delivery
 
@@ -35,7 +35,12 @@ class Runner:
         cancelled, and nothing else.
         """
         try:
-            result = await self._result(handler, handler.prepare(event))
+            if handler.is_plain:  # most are, and this is what an event costs at the least
+                result = await handler.call(event, None)
+            else:
+                result = await self._result(handler, handler.prepare(event))
+            if result is None:
+                return DONE, None, None
             if isinstance(result, Incomplete):
                 raise result.with_traceback(None)
             return succeeded(result), None, None

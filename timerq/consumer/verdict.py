@@ -14,7 +14,7 @@ MAX_ERROR_BYTES = 1_000
 MAX_TRACEBACK_BYTES = 6_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Verdict:
     """``verb`` is what to tell Redis; a ``retry`` waits for ``wait_ms`` first. The texts are bounded."""
 
@@ -25,9 +25,13 @@ class Verdict:
     outcome: str = ""
 
 
+DONE = Verdict("ack")
+"""The handler has returned, and there is nothing to keep of it."""
+
+
 def succeeded(result: Any) -> Verdict:
     """The handler returned ``result``, of which a short text is kept (None: nothing)."""
-    return Verdict("ack", outcome="" if result is None else bounded(_text(result), MAX_OUTCOME_BYTES))
+    return DONE if result is None else Verdict("ack", outcome=bounded(_text(result), MAX_OUTCOME_BYTES))
 
 
 def failed(handler: Handler, attempt: int, error: BaseException, luck: float) -> Verdict:
