@@ -87,6 +87,9 @@ def test_every_event_is_handled_once_and_acknowledged(
     assert {event.attempt for event in seen.all} == {1}
     assert pending(redis_client, queue) == 0
     assert app.counts.lost == app.counts.handed_back == 0
+    assert queue.namespace is not None
+    (group,) = redis_client.xinfo_groups(stream(queue.namespace.tags[0], b"events"))
+    assert group["consumers"] == 0  # it has left
 
 
 @pytest.mark.one_server

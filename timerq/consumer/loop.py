@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from timerq import keys
 from timerq.commands.command import MAX_ITEMS
-from timerq.commands.consume import FROM_START, RawDelivery, Received, receive
+from timerq.commands.consume import FROM_START, RawDelivery, Received, leave, receive
 from timerq.consumer.backoff import Backoff
 from timerq.consumer.bell import Bell
 from timerq.consumer.desk import Desk
@@ -98,10 +98,17 @@ class Reader:
             await self._leader.leads()
 
     async def close(self) -> None:
-        """Leaves the lead to another, once nothing runs any more, and ends the read that stands open."""
+        """Leaves the lead and the group, once nothing runs any more, and ends the read that stands open."""
+        await self._bell.close()
         if self._leader is not None:
             await self._leader.leave()
-        await self._bell.close()
+        service, app = self._service, self._service.app
+        try:
+            await service.link.send(
+                [leave(service.namespace, self._partition, app.stream, app.group, service.name)]
+            )
+        except TimerqError:
+            pass  # another one that leaves does it for those unheard of
 
     async def turn(self) -> float:
         """One step: leads, reads and starts; returns for how long there is nothing to do but to wait (s)."""
