@@ -7,7 +7,7 @@ partition: no timer, no added delay, and each has its own outcome.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -19,6 +19,7 @@ from timerq.commands import cancel as cancelling
 from timerq.commands import edit, read, recurring
 from timerq.commands import upsert as upserting
 from timerq.commands.arming import Mode, Upsert, Upserted
+from timerq.commands.calling import call_every, call_later
 from timerq.commands.command import Durability, Namespace, Scope, Steps
 from timerq.commands.durable import parse_durable
 from timerq.commands.history import History, history
@@ -97,7 +98,10 @@ class AsyncTimerQueue:
         self._tenant = check_plain_name("tenant", tenant)
         self._payload_limit = payload_limit
         self._link = AsyncLink(url, clock, **options)
-        self._place = Place(url, namespace, tenant, clock, payload_limit, options)
+        started = self._link.connections.embedded  # a server of the URL's own: others are to find this one
+        self._place = Place(
+            url if started is None else started.url, namespace, tenant, clock, payload_limit, options
+        )
         self._scope: Scope | None = None
         self._opening = asyncio.Lock()
         self._calls = AsyncCalls(self._link)
@@ -278,6 +282,28 @@ class AsyncTimerQueue:
                 lambda handle: handle._of(self),
             )
         )
+
+    async def call_later(
+        self, delay: Duration, function: Callable[..., Any], /, *args: Any, key: str | None = None
+    ) -> AsyncHandle:
+        """Calls a function under ``@app.task`` with ``args`` once, after ``delay``, in a process that runs the app.
+
+        Every call stands for itself; one with a ``key`` replaces the one before. Cancel it as any schedule. Raises
+        `InvalidSchedule` for a function that is not registered, or cannot be called with ``args``.
+        """
+        key, event = call_later(function, args, key)
+        return await self.upsert(key, event, delay=delay)
+
+    async def call_every(
+        self, interval: Duration, function: Callable[..., Any], /, *args: Any, key: str | None = None
+    ) -> AsyncHandle:
+        """Calls a function under ``@app.task`` with ``args`` again and again, every ``interval``.
+
+        Saying it again changes nothing but the interval: the key, unless given, is that of the function's name and its
+        ``args``. Cancel it as any schedule. Raises as `call_later` does.
+        """
+        key, event = call_every(function, args, key)
+        return await self.upsert(key, event, every=interval)
 
     async def cancel(
         self,

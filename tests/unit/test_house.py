@@ -39,10 +39,11 @@ FORBIDDEN_BELOW = {
 
 ROOM_LINES = 330
 LARGER_ROOMS = {
-    "client.py": (570, "a method a verb; most of it is docstrings"),
-    "async_client.py": (590, "the same"),
+    "client.py": (600, "a method a verb; most of it is docstrings"),
+    "async_client.py": (620, "the same"),
     "owner.py": (410, "the same verbs for one owner"),
     "async_owner.py": (410, "the same"),
+    "consumer/app.py": (350, "the public face of consumers; most of it is docstrings"),
     "topology.py": (350, "connections of every kind of URL, for both clients"),
     "embedded/server.py": (390, "one child process from start to end"),
 }

@@ -9,11 +9,13 @@ import secrets
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from timerq.async_client import AsyncTimerQueue
 from timerq.client import TimerQueue
+from timerq.commands.calling import Task
 from timerq.consumer.context import once_token
 from timerq.consumer.counts import Counts
 from timerq.consumer.handlers import Errors, Handler, make_handler
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from timerq.testing import Drained, TestQueue
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Unwanted = Literal["ack", "dead", "leave"]
 """What becomes of an event that no handler wants: acknowledged and counted, a dead letter, or left for another one."""
@@ -100,6 +104,7 @@ class Consumer:
         self._declared: set[str] = set()
         self.declare(*declares)
         self._service: Service | None = None
+        self._lent: list[tuple[asyncio.AbstractEventLoop, Service]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop_asked = False
         self._rehearsal: Rehearsal | None = None
@@ -163,6 +168,29 @@ class Consumer:
                 want = f"want one whose events go to this consumer's stream {self.stream!r}"
                 raise InvalidSchedule("stream", function.upsert.event.stream, want)
             self.on(function.name, **options)(function)
+
+    def task(
+        self, function: Callable[P, R] | None = None, /, *, name: str | None = None, **options: Any
+    ) -> Any:
+        """Registers the decorated function, to be called later by ``queue.call_later`` and ``queue.call_every``.
+
+            @app.task
+            def send_mail(to: str) -> None: ...
+
+            queue.call_later("30s", send_mail, "ann@example.com")
+
+        Its events have its ``name`` (the function's own, unless given) as their type, and the list of its arguments
+        as their payload. ``options`` are those of `on`.
+
+        Raises `InvalidSchedule`, also for a name that is the type of another handler.
+        """
+
+        def decorate(function: Callable[P, R]) -> Task[P, R]:
+            task = Task(function, name=name, stream=self.stream)
+            self.on(task.name, **options)(task.handler())
+            return task
+
+        return decorate if function is None else decorate(function)
 
     def declare(self, *types: str) -> None:
         """Names event types of this stream that handlers may arm or publish, though nobody here handles them."""
@@ -252,13 +280,24 @@ class Consumer:
         """It is run by a test kit, or no longer."""
         self._rehearsal, self._service = rehearsal, service
 
+    @contextmanager
+    def lend(self, service: Service) -> Iterator[None]:
+        """Handlers are run by ``service`` on this event loop, though no stream is read."""
+        lent = (asyncio.get_running_loop(), service)
+        self._lent.append(lent)
+        try:
+            yield
+        finally:
+            self._lent.remove(lent)
+
     async def once(self, event: Delivery, name: str = "", *, window: Duration = "24h") -> bool:
         """True the first time that it is asked for this event (and ``name``) within ``window``, False ever after.
 
         A stored marker, for effects that must not happen twice though the handler may. It is set before the effect:
         who crashes between the two has marked what did not happen. In a sync handler it is ``ctx.once()``.
         """
-        service = self._service
+        here = asyncio.get_running_loop()
+        service = next((lent for loop, lent in self._lent if loop is here), self._service)
         if service is None:
             raise TimerqError("once is for handlers: this consumer does not run")
         window_ms = resolve_duration(window, field="window")
