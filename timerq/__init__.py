@@ -14,7 +14,13 @@ Redis Stream, where any program can read it as an event.
     for schedule in queue.list(prefix="reminder:"):
         print(schedule.key, schedule.at)
 
-A producer needs no more. Dispatchers (``timerq worker``) do the firing, as many as you like.
+A producer needs no more. Dispatchers (``timerq worker``) do the firing, as many as you like, and consumers
+(``timerq consume``) the handling:
+
+    app = Consumer(group="billing")
+
+    @app.on("order.reminder")
+    def remind(event: Delivery) -> None: ...
 
 A clock change skips times and repeats others; what a schedule makes of it is its own choice (``dst_gap=``,
 ``dst_overlap=``), as is what becomes of occurrences that nobody was there to fire (``misfire=``) and of one that is due
@@ -33,12 +39,15 @@ from timerq.client import Handle, TimerQueue
 from timerq.clock import Clock
 from timerq.commands.arming import Upsert
 from timerq.commands.history import History, LogEntry
+from timerq.consumer import AsyncContext, Consumer, Context
 from timerq.declare import ScheduledFunction, schedule
 from timerq.errors import (
     ContractBroken,
     DurabilityUnavailable,
     Fault,
+    Incomplete,
     InvalidDeclaration,
+    InvalidPayload,
     InvalidSchedule,
     NamespaceMismatch,
     QueueUnavailable,
@@ -47,6 +56,7 @@ from timerq.errors import (
 from timerq.model import (
     Backfilled,
     Change,
+    Delivery,
     Event,
     Fire,
     Outcome,
@@ -67,20 +77,26 @@ from timerq.timing import resolve_due, resolve_duration
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncContext",
     "AsyncHandle",
     "AsyncOwner",
     "AsyncTimerQueue",
     "Backfilled",
     "Change",
     "Clock",
+    "Consumer",
+    "Context",
     "ContractBroken",
+    "Delivery",
     "DurabilityUnavailable",
     "Event",
     "Fault",
     "Fire",
     "Handle",
     "History",
+    "Incomplete",
     "InvalidDeclaration",
+    "InvalidPayload",
     "InvalidSchedule",
     "LogEntry",
     "NamespaceMismatch",

@@ -15,6 +15,7 @@ from timerq import InvalidSchedule, schedule
 from timerq.codec import encode
 from timerq.commands.command import Namespace, Scope
 from timerq.commands.consume import RawDelivery
+from timerq.commands.owned import recurring, single
 from timerq.consumer import AsyncContext, Context
 from timerq.consumer.arming import Arming
 from timerq.consumer.backoff import Backoff
@@ -351,6 +352,29 @@ def test_an_upsert_of_a_handler_counts_from_its_event() -> None:
     assert (free.wanted.owner, free.wanted.every) == (None, "5m")
     with pytest.raises(InvalidSchedule, match="words"):
         arming().upsert("idle", Event("late"), ..., {"sometime": 1}, None)
+
+
+def test_an_upsert_of_a_handler_with_an_idempotency_key_is_remembered_as_an_arming_is() -> None:
+    def options(**words: Any) -> str:
+        item: Any = arming().upsert("idle", Event("late"), ..., {"idempotency_key": "x", **words}, lambda: 0)
+        return str(item.args[1])
+
+    assert options(delay="5m").endswith(" =60000")
+    assert "=" not in options(every="5m")  # of a recurring one, the body counts
+    assert "=" not in options(cron="* * * * *")
+
+
+def test_a_timer_that_a_handler_starts_is_its_lanes() -> None:
+    once: Any = arming(owner="o").start(single("o", "idle", Event("late"), "5m"), lambda: 0)
+    assert (once.wanted.key, once.wanted.owner, once.wanted.at) == ("idle", "o", EVENT.fired_ms + 300_000)
+    assert once.wanted.event.correlation == {"trace": "x", "causation_id": "0-17-1"}
+    again: Any = arming().start(recurring("k", "hb", Event("t"), "5s", 0), lambda: 0)
+    assert (again.wanted.every, again.wanted.initial_delay, again.wanted.restart) == ("5s", 0, True)
+    assert (
+        again.args[1].split(" ")[6] == "17"
+    )  # the event's incarnation: a gone owner's handler starts nothing
+    with pytest.raises(InvalidSchedule, match="declare"):
+        arming().start(single("k", "idle", Event("unheard of"), "5m"), lambda: 0)
 
 
 def test_both_contexts_have_the_same_verbs() -> None:

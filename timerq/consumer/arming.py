@@ -80,7 +80,16 @@ class Arming:
         except TypeError as error:
             raise InvalidSchedule("words", sorted(words), f"want the words of upsert ({error})") from None
         incarnation = self.event.version if owner is ... else None
-        return upserting.item(self.scope, wanted, incarnation=incarnation, now=now)
+        is_folded = wanted.idempotency_key is not None and wanted.every is None and wanted.cron is None
+        fold_ms = self.memory_ms if is_folded else None
+        return upserting.item(self.scope, wanted, incarnation=incarnation, now=now, fold_ms=fold_ms)
+
+    def start(self, wanted: Upsert, now: Callable[[], int]) -> Item[Upserted]:
+        """A timer of the event's lane, as an owner starts it; a one-shot's delay counts from the event."""
+        wanted = wanted._replace(event=self._event(wanted.event, None))
+        if wanted.delay is not None:
+            wanted = wanted._replace(at=self._after(wanted.delay), delay=None)
+        return upserting.item(self.scope, wanted, incarnation=self.event.version, now=now)
 
     def cancel(self, key: str, owner: Owner) -> Item[Change]:
         """A cancel in the event's lane."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
-from timerq.commands.arming import Upserted
+from timerq.commands import owned
+from timerq.commands.arming import Upsert, Upserted
 from timerq.commands.command import Scope
 from timerq.commands.items import Item
 from timerq.consumer.arming import Arming, Owner
@@ -14,6 +15,7 @@ from timerq.model import Change, Codec, Delivery, Event
 from timerq.timing import Duration, Instant, resolve_duration
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Reach(Protocol):
@@ -70,11 +72,40 @@ class AsyncContext:
     async def schedule_upsert(self, key: str, event: Event, *, owner: Owner = ..., **words: Any) -> Upserted:
         """`upsert` with its words, in the event's lane unless ``owner`` says otherwise (None: no owner).
 
-        A one-shot's ``delay`` counts from the event's ``fired_ms``. Each call replaces what is there.
+        A one-shot's ``delay`` counts from the event's ``fired_ms``. Each call replaces what is there; one with an
+        ``idempotency_key`` is remembered as long as those of `schedule`, and whatever its body a second is a DUPLICATE.
         """
         arming = self._arming
         item = arming.upsert(key, event, owner, words, await self._reach.clock())
         return await self._reach.call(arming.scope, item)
+
+    async def start_single(self, key: str, event: Event, delay: Duration) -> Upserted:
+        """Starts a timer of the event's lane that fires once, ``delay`` after the event's ``fired_ms``.
+
+        Starting a key again replaces its timer, as with the other two.
+        """
+        return await self._start(owned.single(self.event.lane, key, event, delay))
+
+    async def start_fixed_delay(
+        self,
+        key: str,
+        event: Event,
+        delay: Duration,
+        initial_delay: Duration | None = None,
+        *,
+        ack_group: str | None = None,
+    ) -> Upserted:
+        """`Owner.start_fixed_delay` for the event's lane: starts anew, from now."""
+        lane = self.event.lane
+        return await self._start(
+            owned.recurring(lane, key, event, delay, initial_delay, ack_group, fixed_delay=True)
+        )
+
+    async def start_fixed_rate(
+        self, key: str, event: Event, every: Duration, initial_delay: Duration | None = None
+    ) -> Upserted:
+        """`Owner.start_fixed_rate` for the event's lane: starts anew, from now."""
+        return await self._start(owned.recurring(self.event.lane, key, event, every, initial_delay))
 
     async def cancel(self, key: str, *, owner: Owner = ...) -> Change:
         """Cancels the schedule of ``key`` in the event's lane, or of another ``owner``: CANCELLED or NOT_PENDING."""
@@ -92,6 +123,19 @@ class AsyncContext:
         window_ms = resolve_duration(window, field="window")
         token = once_token(self.event, name)
         return await self._reach.mark(self._arming.scope, token, window_ms)
+
+    async def run(
+        self,
+        pattern: Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Runs one of `timerq.patterns`, or any such function of an `AsyncContext`, with this one."""
+        return await pattern(self, *args, **kwargs)
+
+    async def _start(self, wanted: Upsert) -> Upserted:
+        arming = self._arming
+        return await self._reach.call(arming.scope, arming.start(wanted, await self._reach.clock()))
 
 
 class Context:
@@ -127,6 +171,30 @@ class Context:
         """See `AsyncContext.schedule_upsert`."""
         return self._wait(self._context.schedule_upsert(key, event, owner=owner, **words))
 
+    def start_single(self, key: str, event: Event, delay: Duration) -> Upserted:
+        """See `AsyncContext.start_single`."""
+        return self._wait(self._context.start_single(key, event, delay))
+
+    def start_fixed_delay(
+        self,
+        key: str,
+        event: Event,
+        delay: Duration,
+        initial_delay: Duration | None = None,
+        *,
+        ack_group: str | None = None,
+    ) -> Upserted:
+        """See `AsyncContext.start_fixed_delay`."""
+        return self._wait(
+            self._context.start_fixed_delay(key, event, delay, initial_delay, ack_group=ack_group)
+        )
+
+    def start_fixed_rate(
+        self, key: str, event: Event, every: Duration, initial_delay: Duration | None = None
+    ) -> Upserted:
+        """See `AsyncContext.start_fixed_rate`."""
+        return self._wait(self._context.start_fixed_rate(key, event, every, initial_delay))
+
     def cancel(self, key: str, *, owner: Owner = ...) -> Change:
         """See `AsyncContext.cancel`."""
         return self._wait(self._context.cancel(key, owner=owner))
@@ -138,6 +206,15 @@ class Context:
     def once(self, name: str = "", *, window: Duration = "24h") -> bool:
         """See `AsyncContext.once`."""
         return self._wait(self._context.once(name, window=window))
+
+    def run(
+        self,
+        pattern: Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """See `AsyncContext.run`: what patterns are called with in a sync handler."""
+        return self._wait(pattern(self._context, *args, **kwargs))
 
     def _wait(self, verb: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(verb, self._loop).result()
