@@ -14,6 +14,7 @@ from tests.support.proxy import wait_for
 from timerq import Event, InvalidSchedule, TimerQueue, schedule
 from timerq.commands.dispatch import fire_all
 from timerq.consumer import AsyncContext, Consumer
+from timerq.dispatcher import Dispatcher
 from timerq.embedded import EmbeddedRedis
 from timerq.model import Delivery, Outcome
 from timerq.testing import TestQueue
@@ -121,6 +122,41 @@ def test_a_handler_that_runs_again_three_days_later_arms_nothing_anew() -> None:
         kit.advance("4d", app)
     assert outcomes.all[:2] == [Outcome.CREATED, Outcome.DUPLICATE]
     assert len(fired.all) == 1
+
+
+@pytest.mark.one_server
+def test_a_master_that_is_a_replica_for_a_while(make_redis: MakeRedis) -> None:
+    seen = Seen()
+    server = make_redis()
+    with TimerQueue.connect(server.url) as queue, redis.Redis.from_url(server.url) as client:
+        app = Consumer(queue, group="g", lease="2s")
+        app.on("t")(lambda event: seen.add(event.payload) and None)
+        with Running(app):
+            queue.publish(Event("t", 1), key="k")
+            seen.wait(1)
+            client.execute_command("REPLICAOF", "127.0.0.1", "1")
+            wait_for(lambda: bool(app.failing), "it is refused")
+            client.execute_command("REPLICAOF", "NO", "ONE")
+            queue.publish(Event("t", 2), key="k")
+            seen.wait(2)
+            wait_for(lambda: not app.failing, "all is well again")
+
+
+def test_b42_a_chain_that_a_handler_arms(redis_url: str, queue: TimerQueue) -> None:
+    seen = Seen()
+    app = Consumer(queue, group="g")
+
+    @app.on("t")
+    async def next_one(event: Delivery, ctx: AsyncContext) -> None:
+        if event.payload < 100:
+            await ctx.schedule_upsert("k", Event("t", event.payload + 1), owner=None, delay=2)
+        seen.add(event.payload)
+
+    queue.upsert("k", Event("t", 1), delay=10)
+    with Running(app), Dispatcher(redis_url), Dispatcher(redis_url):
+        seen.wait(100)
+    assert seen.all == list(range(1, 101))
+    assert queue.count() == 0
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,10 @@ class Reader:
                 failures = 0
                 self._service.health.works(name)
                 if idle_s > 0 and not self._stopping:
-                    self._bell.listen()
+                    if (
+                        self._leader is None or self._leader.epoch is not None
+                    ):  # who does not lead would ask at each ring
+                        self._bell.listen()
                     await self._pause(idle_s)
 
     def hand_back(self) -> None:
