@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from tests.support.cli import Run, objects, run_cli, upsert
 from tests.support.events import Events, server_ms
 from timerq import Event, TimerQueue
 from timerq.cli import cli
+from timerq.commands.consume import Settlement, receive, settle
 from timerq.dispatcher import Dispatcher
 from timerq.testing import fire_due
 from timerq.timing import Words
@@ -480,12 +482,39 @@ def test_get_tells_several_expressions_and_a_fixed_delay(run: Run) -> None:
     assert got(run, "o")["next"] == []
 
 
+def test_get_and_why_show_what_became_of_the_last_fires(run: Run, queue: TimerQueue) -> None:
+    upsert(run, "k", "--every", "1h", "--initial-delay", "0s")
+    assert fire_due(queue) == 1
+    assert queue._scope is not None
+    namespace = queue._scope.namespace
+    words = (namespace, 0, "events", "mails", "c1")
+    (received,) = queue._link.send([receive(*words, count=1, lease_ms=60_000)])
+    (raw,) = received.deliveries
+    group = got_stats(run)["groups"]
+    assert group == [{"stream": "events", "group": "mails", "pending": 1, "retrying": 0, "dead": 0}]
+    assert "group mails of stream events: not yet acknowledged" in fine(run("stats")).stdout
+    item = Settlement(raw.entry, raw.delivery, "ack", outcome="3 mails\tsent")
+    assert queue._link.send([settle(*words, [item])]) == [["SETTLED"]]
+    (fire,) = got(run, "k")["fires"]
+    assert (fire["outcome"], fire["attempt"], fire["summary"]) == ("ok", 1, "3 mails\tsent")
+    table = fine(run("get", "k")).stdout.split("\n\n")[1].splitlines()
+    assert table[0].split() == ["LAST", "DUE", "FIRED", "LAG", "MISSED", "OUTCOME"]
+    assert table[1].endswith("ok: 3 mails\\tsent")
+    assert "its event was handled: 3 mails" in fine(run("why", "k")).stdout
+
+
+def got_stats(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(fine(run("stats", "--json")).stdout)
+    return found
+
+
 def test_get_shows_the_last_fires(run: Run, queue: TimerQueue) -> None:
     upsert(run, "k", "--every", "1ms", "--paused")
     fine(run("resume", "k"))
     assert fire_due(queue) >= 1
     fires = got(run, "k")["fires"]
-    assert list(fires[0]) == ["at_ms", "at", "fired_ms", "fired", "lag_ms", "missed"]
+    parts = "at_ms at fired_ms fired lag_ms missed outcome attempt summary"
+    assert list(fires[0]) == parts.split()
     assert fires[0]["lag_ms"] == fires[0]["fired_ms"] - fires[0]["at_ms"]
     assert fires[0]["missed"] > 0
     table = fine(run("get", "k")).stdout.split("\n\n")[1].splitlines()

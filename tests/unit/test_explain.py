@@ -272,6 +272,24 @@ def test_a_late_fire_and_its_entry_are_one_thing_but_others_are_not() -> None:
     ]
 
 
+def test_what_became_of_the_event_is_told_with_its_fire() -> None:
+    fires = (
+        Fire(T, T, 0, "ok", 1, "3 mails sent."),
+        Fire(T + 1000, T + 1000, 0, "retry", 2, "no route"),
+        Fire(T + 2000, T + 2000, 0, "failed", 5),
+        Fire(T + 3000, T + 3000, 0, "unheard", 1, "of"),
+        Fire(T + 4000, T + 4000),
+    )
+    said = happened(schedule=stored(fires=fires))[1:]
+    assert [sentence.partition("Z: ")[2] for sentence in said] == [
+        "fired on time; its event was handled: 3 mails sent.",
+        "fired on time; its event failed at attempt 2 and is tried again: no route.",
+        "fired on time; its event failed at attempt 5 and was given up.",
+        "fired on time.",
+        "fired on time.",
+    ]
+
+
 def test_what_came_of_a_fire_in_the_same_millisecond_is_told_behind_it() -> None:
     schedule = stored(fires=(Fire(T, T + 5000), Fire(T + 1000, T + 5000)))
     entries = [

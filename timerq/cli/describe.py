@@ -17,7 +17,7 @@ from timerq.commands.wording import told, words_of
 from timerq.errors import InvalidSchedule
 from timerq.explain import caveat
 from timerq.explain.outlook import on_the_wall
-from timerq.model import Outcome, Schedule, State, Timing
+from timerq.model import Fire, Outcome, Schedule, State, Timing
 from timerq.preview import Moment, moments
 from timerq.timing import resolve_instant
 
@@ -54,13 +54,16 @@ def get(target: Target, /, key: str, owner: str | None, as_json: bool) -> None:
     say_lines(_lines(schedule))
     if schedule.fires:
         show.say("")
-        rows = show.Rows("last due", "fired", "lag", "missed", right=("lag", "missed"))
+        handled = any(fire.outcome for fire in schedule.fires)
+        more = ("outcome",) if handled else ()
+        rows = show.Rows("last due", "fired", "lag", "missed", *more, right=("lag", "missed"))
         rows.add(
             [
                 show.local(fire.at_ms),
                 show.local(fire.fired_ms),
                 show.length(max(0, fire.lag_ms)),
                 f"{fire.missed:,}",
+                *([_outcome(fire)] if handled else ()),
             ]
             for fire in schedule.fires
         )
@@ -68,6 +71,14 @@ def get(target: Target, /, key: str, owner: str | None, as_json: bool) -> None:
         show.say("")
         say_next(following, schedule.timing, schedule.state is State.PAUSED)
     note_caveat(schedule)
+
+
+def _outcome(fire: Fire) -> str:
+    """What became of an occurrence, in a few words."""
+    word = fire.outcome or "-"
+    if fire.attempt > 1:
+        word += f" ({fire.attempt:,})"
+    return show.clean(f"{word}: {fire.summary}" if fire.summary else word)
 
 
 def say_next(following: Sequence[Moment], timing: Timing | None, paused: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from itertools import islice
 from time import sleep
 
@@ -15,7 +16,7 @@ from timerq.client import TimerQueue
 from timerq.commands.command import Namespace
 from timerq.commands.namespace import find_namespace
 from timerq.commands.read import MAX_PAGE, cursor_of
-from timerq.model import Schedule, State, check_plain_name
+from timerq.model import GroupStats, Schedule, State, check_plain_name
 from timerq.tail import Published, Tail, Unreadable
 
 _prefix_option = click.option(
@@ -163,6 +164,14 @@ def count(target: Target, /, prefix: str, owner: str | None, as_json: bool) -> N
         show.say(str(found))
 
 
+def _group_rows(group: GroupStats) -> list[list[str]]:
+    return [
+        [f"group {group.group} of stream {group.stream}: not yet acknowledged", f"{group.pending:,}"],
+        ["  of these to be tried again", f"{group.retrying:,}"],
+        ["  dead letters", f"{group.dead:,}"],
+    ]
+
+
 @click.command(cls=QueueCommand)
 @json_option
 @pass_target
@@ -177,11 +186,7 @@ def stats(target: Target, /, as_json: bool) -> None:
     with target.open() as queue:
         found = queue.stats()
     if as_json:
-        show.say_json(
-            {
-                name: getattr(found, name) for name in found.__dataclass_fields__
-            }  # flat, in the order documented
-        )
+        show.say_json(asdict(found))  # in the order documented
         return
     rows = show.Rows("", "number", right=("number",))
     rows.add(
@@ -200,6 +205,7 @@ def stats(target: Target, /, as_json: bool) -> None:
             ["  orphans removed", f"{found.orphans:,}"],
             ["partitions", f"{found.partitions:,}"],
             *([f"stream {name}", f"{size:,}"] for name, size in found.streams.items()),
+            *(row for group in found.groups for row in _group_rows(group)),
             ["dispatchers", f"{len(found.dispatchers):,}"],
             *([f"  {show.clean(name)}", ""] for name in found.dispatchers),
         ]

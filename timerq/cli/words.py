@@ -112,6 +112,9 @@ def fire_words(fire: Fire) -> dict[str, Any]:
         **instant_words("fired", fire.fired_ms),
         "lag_ms": fire.lag_ms,
         "missed": fire.missed,
+        "outcome": fire.outcome,
+        "attempt": fire.attempt,
+        "summary": fire.summary,
     }
 
 

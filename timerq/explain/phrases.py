@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from timerq.explain.definition import When, times
 from timerq.explain.story import Line
+from timerq.model import Fire
 from timerq.timing.instants import MAX_INSTANT_MS
 from timerq.timing.texts import length
 
@@ -65,7 +66,23 @@ def _fired(line: Line, when: When) -> str:
     text = f"fired, {length(lag_ms)} late" if lag_ms > 0 else "fired on time"
     if line.count:
         text += f"; the event stands for {line.count:,} later occurrence{'' if line.count == 1 else 's'} too"
-    return text
+    return text + _outcome(line.fire)
+
+
+def _outcome(fire: Fire | None) -> str:
+    """What a group of consumers last said of its event."""
+    if fire is None or fire.outcome not in _OUTCOMES:
+        return ""
+    attempt = f" at attempt {fire.attempt:,}" if fire.attempt > 1 else ""
+    text = _OUTCOMES[fire.outcome].format(attempt)
+    return f"; {text}: {fire.summary.rstrip('.')}" if fire.summary else f"; {text}"
+
+
+_OUTCOMES = {
+    "ok": "its event was handled{}",
+    "retry": "its event failed{} and is tried again",
+    "failed": "its event failed{} and was given up",
+}
 
 
 def _replaced(line: Line, when: When) -> str:

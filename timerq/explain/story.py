@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 
 from timerq.commands.history import History, LogEntry
-from timerq.model import Schedule
+from timerq.model import Fire, Schedule
 
 _FROM = re.compile(r"from (\d{1,15})")
 _COUNTED = re.compile(r"(\d{1,15})(?: (.*))?", re.DOTALL)
@@ -19,7 +19,7 @@ class Line:
     """One thing that happened at ``at_ms`` (epoch ms), or ``times`` the same up to ``until_ms``.
 
     ``what`` is a word of the log, ``set`` or ``fired``; ``count`` is how many occurrences it concerns, ``left`` a
-    version that was no longer there.
+    version that was no longer there, ``fire`` what is known of one that was fired.
     """
 
     at_ms: int
@@ -31,6 +31,7 @@ class Line:
     left: int = 0
     times: int = 1
     until_ms: int = 0
+    fire: Fire | None = None
 
 
 def story(history: History) -> tuple[list[Line], int]:
@@ -67,7 +68,7 @@ def story(history: History) -> tuple[list[Line], int]:
     if schedule is not None and schedule.version not in seen:
         insert(_set(schedule.version, schedule.version // 1000, schedule))
     for fire in fires:
-        insert(Line(fire.fired_ms, "fired", 0, str(fire.lag_ms), count=fire.missed))
+        insert(Line(fire.fired_ms, "fired", 0, str(fire.lag_ms), count=fire.missed, fire=fire))
     return _with_gaps(lines, schedule)
 
 
