@@ -33,11 +33,16 @@ and sends it (link.py) to ``lua/upsert.lua``, which stores it. A `Dispatcher` (d
 calls ``lua/fire.lua``, which puts the event on its stream and takes the schedule out, or arms its next occurrence.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from timerq.async_client import AsyncHandle, AsyncTimerQueue
 from timerq.async_owner import AsyncOwner
 from timerq.client import Handle, TimerQueue
 from timerq.clock import Clock
 from timerq.commands.arming import Upsert
+from timerq.commands.calling import Task
 from timerq.commands.history import History, LogEntry
 from timerq.consumer import AsyncContext, Consumer, Context
 from timerq.declare import ScheduledFunction, schedule
@@ -74,6 +79,9 @@ from timerq.owner import Owner
 from timerq.preview import preview
 from timerq.timing import resolve_due, resolve_duration
 
+if TYPE_CHECKING:
+    from timerq.running import Running, Started, fire_now, lifespan, run, start
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -106,18 +114,35 @@ __all__ = [
     "Policy",
     "QueueUnavailable",
     "Rule",
+    "Running",
     "Schedule",
     "ScheduledFunction",
+    "Started",
     "State",
     "Stats",
     "Swept",
+    "Task",
     "TimerQueue",
     "TimerqError",
     "Timing",
     "Upsert",
+    "fire_now",
+    "lifespan",
     "preview",
     "resolve_due",
     "resolve_duration",
+    "run",
     "schedule",
+    "start",
     "tick_name",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """What runs a whole process: loaded where it is asked for, as producers and commands do without."""
+        if name not in ("Running", "Started", "fire_now", "lifespan", "run", "start"):
+            raise AttributeError(f"module 'timerq' has no attribute {name!r}")
+        from timerq import running
+
+        return getattr(running, name)
