@@ -11,7 +11,7 @@ import pytest
 from tests.support.group import LEASE_MS, Group, keys_of
 from tests.support.partition import NOW, Partition
 from timerq import InvalidSchedule
-from timerq.commands import cancel
+from timerq.commands import cancel, owner
 from timerq.commands.consume import RawDelivery, Received, lead_partition, receive, settle
 from timerq.commands.dispatch import trim
 
@@ -480,6 +480,19 @@ def test_the_events_of_an_owner_that_is_gone_are_dropped(group: Group) -> None:
     assert keys_of(received.deliveries) == ["c", "d"]
     assert received.stale == 2
     group.check()
+
+
+def test_nothing_of_a_destroyed_owner_is_handed_out_also_to_be_tried_again(group: Group) -> None:
+    p = group.partition
+    fire(group, "tried", owner="o", every=1000, initial_delay=0)
+    (raw,) = group.get()
+    group.settle(raw, "retry", at_ms=p.now, error="no")
+    fire(group, "unread", owner="o", delay=0)
+    p.run(owner.destroy(p.scope, owner.Owned(b"acme", b"o", 0)))
+    assert group.read().stale == 2
+    assert group.pending() == {}
+    fire(group, "unread", owner="o", delay=0)  # a new incarnation starts clean
+    assert keys_of(group.get()) == ["unread"]
 
 
 def test_another_tenants_floor_is_none(group: Group) -> None:
