@@ -16,7 +16,7 @@ from timerq.client import TimerQueue
 from timerq.consumer import Consumer
 from timerq.declare import ScheduledFunction
 from timerq.errors import TimerqError
-from timerq.running.run import SIGNALS, Running, run
+from timerq.running.block import SIGNALS, Running, run
 from timerq.running.schedules import Schedules
 from timerq.timing import Instant
 

@@ -9,7 +9,7 @@ from typing import Any
 from timerq.async_client import AsyncTimerQueue
 from timerq.client import TimerQueue
 from timerq.consumer import Consumer
-from timerq.running.run import Running, run
+from timerq.running.block import Running, run
 from timerq.running.schedules import Schedules
 
 Lifespan = Callable[..., AbstractAsyncContextManager[dict[str, Running]]]
