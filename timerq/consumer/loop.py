@@ -151,6 +151,8 @@ class Reader:
     async def _read(self, count: int) -> Received:
         service, app = self._service, self._service.app
         sent_s = time.monotonic()
+        if self._page == FROM_START:
+            self._backlog.clear()  # it is held, so the pages tell of it again
         command = receive(
             service.namespace,
             self._partition,

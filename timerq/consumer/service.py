@@ -116,7 +116,8 @@ class Service:
 
     async def _serve(self, ready: Callable[[], None]) -> None:
         reading = [asyncio.create_task(reader.run()) for reader in self.readers]
-        keeping = asyncio.create_task(self._keep())
+        # one for each: a node of a Cluster that does not answer must not cost the others' leases
+        keeping = [asyncio.create_task(self._keep(reader)) for reader in self.readers]
         logger.info(
             "consumer %s reads stream %s of namespace %s for group %s",
             *(self.name, self.app.stream, self.namespace.name, self.app.group),
@@ -133,8 +134,9 @@ class Service:
                 task.cancel()
             await asyncio.wait(reading)
             await self._drain()
-            keeping.cancel()
-            await asyncio.wait({keeping})
+            for task in keeping:
+                task.cancel()
+            await asyncio.wait(keeping)
             logger.info("consumer %s has stopped", self.name)
 
     async def _drain(self) -> None:
@@ -174,15 +176,14 @@ class Service:
         await self.ear.close()
         await self.link.close()
 
-    async def _keep(self) -> None:
+    async def _keep(self, reader: Reader) -> None:
         """Lengthens leases well before they end."""
         while True:
             await asyncio.sleep(self.app.lease_ms / 3000)
-            for reader in self.readers:
-                try:
-                    await reader.keep()
-                except TimerqError:
-                    pass  # its reader finds out too, and says so
+            try:
+                await reader.keep()
+            except TimerqError:
+                pass  # its reader finds out too, and says so
 
     async def _pause(self, seconds: float) -> None:
         try:
