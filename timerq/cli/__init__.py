@@ -9,7 +9,7 @@ describe  get, and what a dry run says     recur    preview next backfill done
 look      list count stats tail            why      why
 declare   plan apply crontab               plans    what they show
 run       init worker dev         demo     demo (with ledger: what was promised, and what came)
-consume   consume
+consume   consume                 develop  the app of dev, begun anew when files change
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import click
 
 from timerq import __version__
-from timerq.cli import arm, change, consume, declare, demo, describe, look, recur, run, why
+from timerq.cli import arm, change, consume, declare, demo, describe, develop, look, recur, run, why
 from timerq.cli.base import Commands, where_options
 
 
@@ -69,6 +69,7 @@ for command in (
     look.tail,
     look.stats,
     run.dev,
+    develop.dev_app,
     demo.demo,
 ):
     cli.add_command(command)

@@ -16,6 +16,7 @@ import click
 
 from timerq.cli import show
 from timerq.cli.base import QueueCommand, Target, Unavailable, json_option, pass_target
+from timerq.cli.develop import LOOK_EVERY_S, Child, Reloading
 from timerq.cli.values import duration, number
 from timerq.client import TimerQueue
 from timerq.embedded import EmbeddedRedis
@@ -170,45 +171,107 @@ def worker(target: Target, /, name: str | None, batch: int, while_stdin: bool) -
     help="Where it keeps its data.",
 )
 @click.option("--port", type=number, default=DEV_PORT, show_default=True, help="0 chooses a free one.")
+@click.option(
+    "--schedules",
+    metavar="WHERE",
+    multiple=True,
+    help="A file, folder or module whose schedules the app starts too (may be repeated).",
+)
+@click.option("--no-schedules", is_flag=True, help="Start none of the app's schedules.")
+@click.argument("app", metavar="[MODULE:APP]", required=False)
 @pass_target
-def dev(target: Target, /, data: Path, port: int) -> None:
-    """Run a Redis and a dispatcher here, for a laptop, until Ctrl-C.
+def dev(
+    target: Target,
+    /,
+    data: Path,
+    port: int,
+    schedules: tuple[str, ...],
+    no_schedules: bool,
+    app: str | None,
+) -> None:
+    """Run a Redis and a dispatcher here, for a laptop, until Ctrl-C; with MODULE:APP, the app too.
 
     What it holds is kept in a folder, and is there again at the next start.
+
+    MODULE:APP names a timerq.Consumer. It runs with the functions under @timerq.schedule of its module, and begins
+    anew when a file below this folder changes: what ran before has stopped by then, and schedules that are no longer
+    declared are cancelled.
 
     \b
     Examples:
       timerq dev
       timerq dev --data /tmp/timers --port 0
+      timerq dev shop.handlers:app --schedules schedules.yaml
     """
-    from timerq.dispatcher import Dispatcher
-
     target.refuse_redis("dev")
+    if app is None and (schedules or no_schedules):
+        raise click.UsageError(
+            "--schedules and --no-schedules are for an app: name it, as in shop.handlers:app"
+        )
+    if schedules and no_schedules:
+        raise click.UsageError("--schedules and --no-schedules exclude each other")
     settings = target.resolve()
     log_to_stderr()
     with stop_on_signals() as stop, EmbeddedRedis(data, port=port, server=settings.redis_server) as redis:
         with TimerQueue.connect(redis.url, namespace=settings.namespace) as queue:
             queue.init()
-        dispatcher = Dispatcher(redis.url, namespace=settings.namespace, name="dev")
-        stop.on_signal(dispatcher.request_stop)
-        dispatcher.start()
-        try:
-            show.say(_greeting(redis, settings.namespace, data))
-            sys.stdout.flush()
-            while not stop.wait(_LOOK_AT_REDIS_S):
-                if not redis.running:
-                    raise Unavailable(f"The Redis has ended; its log is {redis.log}")
-        finally:
-            dispatcher.stop()
+        if app is None:
+            _fire(stop, redis, settings.namespace, data)
+        else:
+            words = ["--no-schedules"] * no_schedules + [
+                word for where in schedules for word in ("--schedules", where)
+            ]
+            _serve(stop, redis, settings.namespace, data, app, words, [Path(where) for where in schedules])
 
 
-def _greeting(redis: EmbeddedRedis, namespace: str, data: Path) -> str:
+def _fire(stop: Stop, redis: EmbeddedRedis, namespace: str, data: Path) -> None:
+    """A dispatcher alone, until it is asked to stop."""
+    from timerq.dispatcher import Dispatcher
+
+    dispatcher = Dispatcher(redis.url, namespace=namespace, name="dev")
+    stop.on_signal(dispatcher.request_stop)
+    dispatcher.start()
+    try:
+        show.say(_greeting(redis, namespace, data))
+        sys.stdout.flush()
+        while not stop.wait(_LOOK_AT_REDIS_S):
+            _check(redis)
+    finally:
+        dispatcher.stop()
+
+
+def _serve(
+    stop: Stop,
+    redis: EmbeddedRedis,
+    namespace: str,
+    data: Path,
+    app: str,
+    words: list[str],
+    places: list[Path],
+) -> None:
+    """An app with its own dispatcher, in a process that begins anew when files change, until it is asked to stop."""
+    show.say(_greeting(redis, namespace, data, app))
+    sys.stdout.flush()
+    child = Child(app, words, {"TIMERQ_REDIS_URL": redis.url, "TIMERQ_NAMESPACE": namespace})
+    with Reloading(child, [Path.cwd(), *places]) as reloading:
+        while not stop.wait(LOOK_EVERY_S):
+            _check(redis)
+            reloading.look()
+
+
+def _check(redis: EmbeddedRedis) -> None:
+    if not redis.running:
+        raise Unavailable(f"The Redis has ended; its log is {redis.log}")
+
+
+def _greeting(redis: EmbeddedRedis, namespace: str, data: Path, app: str | None = None) -> str:
     words = [] if redis.port == DEV_PORT else [f"--redis {redis.url}"]
     if namespace != "timerq":
         words.append(f"--namespace {namespace}")
     timerq = " ".join(["timerq", *words])
+    who = "a dispatcher fires" if app is None else f"{app} is fired and handled in"
     return f"""\
-{redis.kind.capitalize()} {redis.version} at {redis.url}, its data in {data}; a dispatcher fires namespace {namespace}.
+{redis.kind.capitalize()} {redis.version} at {redis.url}, its data in {data}; {who} namespace {namespace}.
 Try, in another terminal:
 
     {timerq} tail
