@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ import redis
 
 from tests.support.arena import Arena
 from tests.support.consumers import Running, Seen
-from tests.support.proxy import wait_for
+from tests.support.proxy import Proxy, Words, wait_for
 from timerq import Event
 from timerq.consumer import Consumer
 from timerq.keys import stream
+from timerq.lua import SCRIPTS
 from timerq.model import Delivery
 
 pytestmark = pytest.mark.one_server
@@ -82,3 +84,41 @@ def pending(client: redis.Redis, arena: Arena, group: str = GROUP) -> int:
         infos = {info["name"]: info for info in client.xinfo_groups(stream(tag, b"events"))}
         found += infos[group.encode()]["pending"]
     return found
+
+
+# ------------------------------------------------------------------------------------------------ lost and late answers
+
+
+def is_receive(words: Words, *, page: bool) -> bool:
+    """Whether a command is receive.lua's: for what is held already, or for what is new."""
+    return len(words) > 4 and words[1] == SCRIPTS["receive"].sha.encode() and (b"0-0" in words[-3:]) == page
+
+
+def test_what_is_settled_while_it_is_told_as_held_is_not_begun_again(
+    proxy: Proxy, arena: Arena, redis_client: redis.Redis
+) -> None:
+    seen = Seen()
+    goes_on = threading.Event()
+    app = Consumer(proxy.url, group=GROUP)
+
+    @app.on("t")
+    def handle(event: Delivery) -> None:
+        seen.add((event.payload, event.attempt))
+        if event.payload == 1:
+            assert goes_on.wait(30)
+
+    with Running(app):
+        arena.queue.publish(Event("t", 1), key="k1")
+        seen.wait(1)
+        lost = proxy.swallow_reply(partial(is_receive, page=False))
+        told = proxy.hold_reply(partial(is_receive, page=True))
+        arena.queue.publish(Event("t", 2), key="k2")
+        lost.wait()
+        told.wait()  # it says that both are held
+        goes_on.set()
+        wait_for(lambda: pending(redis_client, arena) == 1, "the first is settled")
+        wait_for(lambda: app.counts.handled == 1, "and it is known")
+        told.release()
+        wait_for(lambda: app.counts.handled == 2, "the second is settled too")
+    assert sorted(seen.all) == [(1, 1), (2, 1)]
+    assert app.counts.lost == 0

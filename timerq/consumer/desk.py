@@ -48,6 +48,7 @@ class Desk:
         self.lanes: Lanes[RawDelivery] = Lanes()
         self.wake_below = 0  # the reader waits until so few are left in the lanes
         self.outbox = Outbox(self._send, self._answered)
+        self._lately: set[tuple[bytes, int]] | None = None
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -55,9 +56,15 @@ class Desk:
         return [held.task for held in self._held.values() if held.task is not None and not held.task.done()]
 
     def has(self, raw: RawDelivery) -> bool:
-        """Whether this very delivery is in hand."""
+        """Whether this very delivery is in hand, or was until a moment ago."""
         held = self._held.get(raw.entry)
-        return held is not None and held.raw.delivery == raw.delivery
+        if held is not None and held.raw.delivery == raw.delivery:
+            return True
+        return self._lately is not None and (raw.entry, raw.delivery) in self._lately
+
+    def asks_what_it_holds(self, asks: bool) -> None:
+        """What is settled while that question is under way may be in the answer, and is not held any more."""
+        self._lately = set() if asks else None
 
     def start(self, raw: RawDelivery) -> int:
         """Starts its handling; 1 where it takes a place, 0 where it is settled without."""
@@ -206,6 +213,8 @@ class Desk:
         entry = held.raw.entry
         if self._held.get(entry) is held:
             del self._held[entry]
+        if self._lately is not None:
+            self._lately.add((entry, held.raw.delivery))
         counts = self._service.counts
         if word == "SETTLED":
             counts.handled += verb == "ack"

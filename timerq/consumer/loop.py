@@ -166,6 +166,7 @@ class Reader:
             epoch=None if self._leader is None else self._leader.epoch,
             drop_superseded=app.drop_superseded,
         )
+        self.desk.asks_what_it_holds(self._page is not None)
         (received,) = await service.link.send([command])
         service.learn(received.now_us, sent_s)
         return received  # type: ignore[no-any-return]
