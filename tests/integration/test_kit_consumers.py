@@ -111,6 +111,19 @@ def test_what_a_dead_consumer_held_is_taken_over_when_its_lease_ends(kit):
     assert runs == [(1, 0), (2, MINUTE + 30_000)]
 
 
+def test_ordered_ones_of_one_group_take_turns_in_a_kit(kit):
+    """As at a deploy: the new one need not wait for a lease that ends by the server's time."""
+    runs: list[tuple[str, int]] = []
+    apps = {}
+    for name in ("old", "new"):
+        apps[name] = Consumer(NOWHERE, group="g", ordered=True)
+        apps[name].on("t")(lambda event, name=name: runs.append((name, event.payload)))
+    for n, name in enumerate(["old", "new", "new", "old"]):
+        kit.queue.publish(Event("t", n), key=f"k{n}")
+        kit.advance("1m", apps[name])
+    assert runs == [("old", 0), ("new", 1), ("new", 2), ("old", 3)]
+
+
 def test_days_pass_without_a_script_too_many(kit):
     app = Consumer(NOWHERE, group="g")
     seen = []

@@ -100,11 +100,15 @@ class Reader:
         if self._leader is not None and self._leader.epoch is not None:
             await self._leader.leads()
 
+    async def yield_lead(self) -> None:
+        """Gives up the lead, where it has it."""
+        if self._leader is not None:
+            await self._leader.leave()
+
     async def close(self) -> None:
         """Leaves the lead and the group, once nothing runs any more, and ends the read that stands open."""
         await self._bell.close()
-        if self._leader is not None:
-            await self._leader.leave()
+        await self.yield_lead()
         service, app = self._service, self._service.app
         try:
             await service.link.send(
@@ -191,6 +195,8 @@ class Reader:
         taken = 0
         for raw in received.deliveries:
             if self.desk.has(raw):
+                if self._leader is not None:
+                    self.desk.stay_in_line(raw)
                 continue
             if self._leader is not None:
                 self.desk.line_up(raw)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from redis.exceptions import ResponseError
 
@@ -17,6 +18,10 @@ from timerq.topology import REDIS_FAULTS
 
 if TYPE_CHECKING:
     from timerq.consumer.app import Consumer
+
+
+_TURNS: WeakKeyDictionary[TestQueue, dict[tuple[str, str], Rehearsal]] = WeakKeyDictionary()
+"""Of each kit, and of each stream and group in it, who took the last turn."""
 
 
 class Rehearsal:
@@ -36,6 +41,11 @@ class Rehearsal:
         """Reads and handles until there is nothing more to do at this instant."""
         service = self._service
         before = self._settled()
+        turns = _TURNS.setdefault(self.kit, {})
+        other = turns.setdefault((self._app.stream, self._app.group), self)
+        if other is not self:
+            await other.leave()
+            turns[self._app.stream, self._app.group] = self
         for reader in service.readers:
             await reader.keep()  # in the kit's time, leases may have ended while nothing went on
         while True:
@@ -48,6 +58,11 @@ class Rehearsal:
             await service.reporter.flush()
             if not tasks and all(idle_s):
                 return Drained(self._settled() - before, await self._asked(self._next_ms))
+
+    async def leave(self) -> None:
+        """Another one of its group takes its turn: leads end by Redis's time, which stands still beside the kit's."""
+        for reader in self._service.readers:
+            await reader.yield_lead()
 
     async def close(self) -> None:
         """Hands back what it holds, and closes its connections."""
