@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from queue import Full, Queue
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -20,7 +21,7 @@ from timerq.commands.command import Namespace
 from timerq.commands.entries import read_entries
 from timerq.errors import ContractBroken
 from timerq.exchange import unavailable
-from timerq.model import check_plain_name
+from timerq.model import check_plain_name, to_datetime
 from timerq.topology import REDIS_FAULTS, Connections
 
 BLOCK_MS = 5_000
@@ -59,6 +60,16 @@ class Published:
     read_us: int
     backfill: bool = False
     stream: str = "events"
+
+    @property
+    def at(self) -> datetime:
+        """When it was due, as an aware UTC datetime."""
+        return to_datetime(self.at_ms)
+
+    @property
+    def fired_at(self) -> datetime:
+        """When it was published, as an aware UTC datetime."""
+        return to_datetime(self.fired_ms)
 
     @property
     def origin(self) -> Literal["timing", "triggered", "published", "backfilled", "report"]:

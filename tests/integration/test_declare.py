@@ -199,5 +199,5 @@ def test_the_example_runs_with_one_command() -> None:
     assert [line.split()[0] for line in said[2:]] == [
         tick_name(name, round(instant.timestamp() * 1000)) for name, instant in due
     ]
-    assert said[2].endswith("cleaned up, as of Friday, 23 October, 00:00 UTC")
+    assert said[2].endswith("cleaned up as of Fri 23 Oct 00:00 UTC")
     assert said[3].endswith("the agent is asked: Summarise yesterday.")
