@@ -267,6 +267,18 @@ def test_an_outage_is_waited_out(make_redis: Callable[..., EmbeddedRedis], tmp_p
         seen.wait(before + 2)
 
 
+def test_all_find_the_embedded_redis_of_a_client() -> None:
+    seen = Seen()
+    with (
+        TimerQueue.connect("embedded:") as queue,
+        start(queue, Consumer(queue, group=GROUP), [ticking(seen)]),
+    ):
+        assert len(queue.stats().dispatchers) == 1
+        seen.wait(1)
+    with pytest.raises(InvalidSchedule, match="same one"):
+        run("embedded:", Consumer(group=GROUP))
+
+
 # ------------------------------------------------------------------------------------------------ a web server
 
 

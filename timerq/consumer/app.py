@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from timerq.async_client import AsyncTimerQueue
 from timerq.client import TimerQueue
@@ -168,6 +168,14 @@ class Consumer:
                 want = f"want one whose events go to this consumer's stream {self.stream!r}"
                 raise InvalidSchedule("stream", function.upsert.event.stream, want)
             self.on(function.name, **options)(function)
+
+    @overload
+    def task(self, function: Callable[P, R], /, *, name: str | None = None, **options: Any) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self, function: None = None, /, *, name: str | None = None, **options: Any
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def task(
         self, function: Callable[P, R] | None = None, /, *, name: str | None = None, **options: Any

@@ -66,6 +66,9 @@ def run(
         raise InvalidSchedule(
             "queue", _told(place), f"want None, or the queue of the app: {_told(app.place)}"
         )
+    if place.url.startswith("embedded:"):
+        want = "want a client that has it open, so that all find the same one"
+        raise InvalidSchedule("queue", redact(place.url), want)
     declared, functions = gather(schedules, label, app.group)
     attach(app, functions)
     return Running(
@@ -104,7 +107,8 @@ class Running:
         self._prune = prune
         self._take_over = take_over
         self._by = by
-        self._dispatcher = Dispatcher(place.url, namespace=place.namespace, name=name, **place.options)
+        self._name = name
+        self._dispatcher: Dispatcher | None = None
         self._threads = Threads("timerq-run")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._app_place: Place | None = None
@@ -122,6 +126,8 @@ class Running:
                 self._hear_signals(self._loop)
             await self._apply()
             if not self._asked.is_set():
+                url, namespace, *_, options = self._place
+                self._dispatcher = Dispatcher(url, namespace=namespace, name=self._name, **options)
                 await self._threads.call(self._dispatcher.start)
                 await self._serve()
         except BaseException:
@@ -148,7 +154,8 @@ class Running:
         """Stops all, in order, and returns when what was being handled has ended. Twice is once.
 
         First nothing new is read or begun, then handlers may end for as long as the app's ``drain`` says (what has not
-        begun is handed back to the group at once), and last the dispatcher finishes what it has in hand.
+        begun is handed back to the group at once), and last the dispatcher finishes what it has in hand. Handlers
+        would wait for themselves: for them there is `request_stop`.
         """
         self._begin_to_stop()
         if self._ending is not None:
@@ -172,7 +179,8 @@ class Running:
     @property
     def failing(self) -> dict[str, str]:
         """What does not work just now, and why; empty when all is well."""
-        return {**self._dispatcher.health.failing, **self.app.failing}
+        firing = {} if self._dispatcher is None else self._dispatcher.health.failing
+        return {**firing, **self.app.failing}
 
     # ------------------------------------------------------------------------------------------------ how
 
@@ -226,7 +234,8 @@ class Running:
                 await asyncio.wait({self._serving})
             if self._app_place is not None:
                 self.app.place = self._app_place
-        await self._threads.call(self._dispatcher.stop)
+        if self._dispatcher is not None:
+            await self._threads.call(self._dispatcher.stop)
         self._threads.close()
         if self._loop is not None:
             for number in self._signals:
