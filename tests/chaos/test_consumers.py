@@ -15,7 +15,7 @@ from tests.support.consumers import Running, Seen
 from tests.support.proxy import Proxy, Words, wait_for
 from timerq import Event
 from timerq.consumer import Consumer
-from timerq.keys import stream
+from timerq.keys import reader, stream
 from timerq.lua import SCRIPTS
 from timerq.model import Delivery
 
@@ -122,3 +122,33 @@ def test_what_is_settled_while_it_is_told_as_held_is_not_begun_again(
         wait_for(lambda: app.counts.handled == 2, "the second is settled too")
     assert sorted(seen.all) == [(1, 1), (2, 1)]
     assert app.counts.lost == 0
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_lane_stands_for_what_is_to_be_tried_again_also_where_the_lead_changes_meanwhile(
+    proxy: Proxy, arena: Arena, redis_client: redis.Redis, is_answered: bool
+) -> None:
+    seen = Seen()
+    app = Consumer(proxy.url, group=GROUP, ordered=True)
+
+    @app.on("t", backoff="1s", max_backoff="1s")
+    async def handle(event: Delivery) -> None:
+        seen.add((event.payload, event.attempt))
+        if event.payload == 1 and event.attempt == 1:
+            raise ValueError("not now")
+
+    tag = arena.namespace.tags[0]
+    with Running(app):
+        settled = proxy.hold_reply(lambda words: words[1:2] == [SCRIPTS["settle"].sha.encode()])
+        arena.queue.publish(Event("t", 1), key="k")
+        settled.wait()  # it is to be tried again, and its consumer does not know yet that this is known
+        if is_answered:
+            settled.release()
+            wait_for(lambda: app.counts.retried == 1, "it knows")
+        redis_client.delete(reader(tag, b"events", GROUP.encode()))  # its lead has ended: it leads anew
+        arena.queue.publish(Event("t", 2), key="k")
+        arena.queue.publish(Event("t", 3), key="another")
+        seen.wait(lambda all: (3, 1) in all)
+        settled.release()
+        seen.wait(4)
+    assert [one for one in seen.all if one[0] != 3] == [(1, 1), (1, 2), (2, 1)]

@@ -31,10 +31,11 @@ LEFT_FOR_MS = 30_000
 
 @dataclass(eq=False, slots=True)
 class Held:
-    """One delivery that this consumer holds; ``task`` runs its handler."""
+    """One delivery that this consumer holds; ``task`` runs its handler, ``verb`` is what is said of it when it has."""
 
     raw: RawDelivery
     task: asyncio.Task[None] | None = None
+    verb: str = ""
 
 
 class Desk:
@@ -48,7 +49,7 @@ class Desk:
         self.lanes: Lanes[RawDelivery] = Lanes()
         self.wake_below = 0  # the reader waits until so few are left in the lanes
         self.outbox = Outbox(self._send, self._answered)
-        self._lately: set[tuple[bytes, int]] | None = None
+        self._lately: dict[bytes, Held] | None = None
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -57,14 +58,18 @@ class Desk:
 
     def has(self, raw: RawDelivery) -> bool:
         """Whether this very delivery is in hand, or was until a moment ago."""
-        held = self._held.get(raw.entry)
-        if held is not None and held.raw.delivery == raw.delivery:
-            return True
-        return self._lately is not None and (raw.entry, raw.delivery) in self._lately
+        return self._find(raw) is not None
+
+    def _find(self, raw: RawDelivery) -> Held | None:
+        for known in (self._held, self._lately or {}):
+            held = known.get(raw.entry)
+            if held is not None and held.raw.delivery == raw.delivery:
+                return held
+        return None
 
     def asks_what_it_holds(self, asks: bool) -> None:
         """What is settled while that question is under way may be in the answer, and is not held any more."""
-        self._lately = set() if asks else None
+        self._lately = {} if asks else None
 
     def start(self, raw: RawDelivery) -> int:
         """Starts its handling; 1 where it takes a place, 0 where it is settled without."""
@@ -95,6 +100,12 @@ class Desk:
     def line_up(self, raw: RawDelivery) -> None:
         """Of an ordered group: it has its place in its lane."""
         self.lanes.add(lane_of(raw.fields), raw.entry, None if raw.waits_until_ms else raw)
+
+    def stay_in_line(self, raw: RawDelivery) -> None:
+        """Of an ordered group: it is in hand. Where it is to be tried again, its lane stands, whoever has led since."""
+        held = self._find(raw)
+        if held is not None and held.verb == "retry":
+            self.lanes.add(lane_of(raw.fields), raw.entry, None)
 
     def start_ready(self) -> None:
         """Of an ordered group: starts what may run, as far as there are places."""
@@ -206,6 +217,7 @@ class Desk:
 
     def _put(self, held: Held, settlement: Settlement, counted: str = "") -> None:
         """Sends what became of it; ``counted`` is the verb where a handler has run."""
+        held.verb = settlement.verb
         self._held[held.raw.entry] = held
         self.outbox.put(settlement, held, counted)
 
@@ -214,7 +226,7 @@ class Desk:
         if self._held.get(entry) is held:
             del self._held[entry]
         if self._lately is not None:
-            self._lately.add((entry, held.raw.delivery))
+            self._lately[entry] = held
         counts = self._service.counts
         if word == "SETTLED":
             counts.handled += verb == "ack"

@@ -195,6 +195,8 @@ class Reader:
         taken = 0
         for raw in received.deliveries:
             if self.desk.has(raw):
+                if self._leader is not None:
+                    self.desk.stay_in_line(raw)
                 continue
             if self._leader is not None:
                 self.desk.line_up(raw)
