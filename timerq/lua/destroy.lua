@@ -65,22 +65,27 @@ if a_ceiling == '' and word == 'DESTROYED' and #ids > 0 then
 end
 
 local highest = tonumber(ceiling)
-local gone, records = {}, {}
-for _, id in ipairs(ids) do
-  local record = PREFIX .. 'sch:' .. id
-  local old = redis.pcall('HGET', record, 's')
-  local foreign = old and type(old) == 'table'
-  -- any other error (a slot on the move) must not pass for "no record": it ends the script, and the sweep is asked again
-  if foreign and not string.find(reason(old), 'WRONGTYPE') then error(reason(old), 0) end
-  local version = not foreign and old and string.match(old, '^%l (%d+) ')
+local gone, records, count = {}, {}, 0
+local try, match, front = redis.pcall, string.match, PREFIX .. 'sch:'
+for i = 1, #ids do
+  local id = ids[i]
+  local record = front .. id
+  local old = try('HGET', record, 's')
+  local foreign = false
+  if old and type(old) == 'table' then
+    -- any other error (a slot on the move) must not pass for "no record": it ends the script, and the sweep is asked again
+    if not string.find(reason(old), 'WRONGTYPE') then error(reason(old), 0) end
+    foreign = true
+  end
+  local version = not foreign and old and match(old, '^%l (%d+) ')
   if not foreign and (not version or tonumber(version) <= highest) then
-    gone[#gone + 1] = id
-    records[#records + 1] = record
+    count = count + 1
+    gone[count], records[count] = id, record
     if old then swept = swept + 1 end
   end
 end
 
-if #gone > 0 then
+if count > 0 then
   redis.call('DEL', unpack(records))
   redis.call('ZREM', k_due, unpack(gone))
   redis.call('ZREM', k_keys, unpack(gone))
