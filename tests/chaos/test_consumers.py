@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import redis
 
 from tests.support.arena import Arena
 from tests.support.consumers import Running, Seen
-from tests.support.proxy import Proxy, Words, wait_for
-from timerq import Event
+from tests.support.events import Stopwatch
+from tests.support.mortal import GROUPS, STEPS, WAYS, possible
+from tests.support.proxy import Fault, Proxy, Words, wait_for
+from tests.support.worker import ROOT, Worker
+from timerq import Event, TimerQueue
+from timerq.clock import ask_redis
+from timerq.codec import decode
+from timerq.commands.command import Namespace
+from timerq.commands.consume import RawDelivery, Settlement, receive, settle
 from timerq.consumer import Consumer
-from timerq.keys import reader, stream
+from timerq.embedded import EmbeddedRedis
+from timerq.keys import dead, hold, lease, reader, retry, stream
+from timerq.link import Link
 from timerq.lua import SCRIPTS
 from timerq.model import Delivery
 
 pytestmark = pytest.mark.one_server
 GROUP = "g"
+EVERY_MS = 300
+PAST = "2020-01-01T00:00:00Z"
 
 
 @pytest.fixture
@@ -84,6 +101,216 @@ def pending(client: redis.Redis, arena: Arena, group: str = GROUP) -> int:
         infos = {info["name"]: info for info in client.xinfo_groups(stream(tag, b"events"))}
         found += infos[group.encode()]["pending"]
     return found
+
+
+# ------------------------------------------------------------------------------------------------ at every step
+
+
+class Mortals(Worker):
+    """The parent of tests/support/mortal.py."""
+
+    says = "all are at work"
+
+    def __init__(self, url: str, **environment: str) -> None:
+        super().__init__(url, **environment)
+        self._command = [sys.executable, "-m", "tests.support.mortal"]
+
+
+class Note(NamedTuple):
+    """What a handler did."""
+
+    word: str
+    id: str
+    attempt: int
+    lane: str
+    payload: str
+    at_ms: int
+
+
+def notes(client: redis.Redis, group: str) -> list[Note]:
+    lines: list[bytes] = client.lrange(f"notes:{group}", 0, -1)  # type: ignore[assignment]
+    found = []
+    for line in lines:
+        word, id, attempt, lane, payload, at_ms = line.decode().split(" ")
+        found.append(Note(word, id, int(attempt), lane, payload, int(at_ms)))
+    return found
+
+
+def nothing_is_left(client: redis.Redis, namespace: Namespace, group: str) -> bool:
+    """No event unread, pending, leased, waiting for a retry or held."""
+    for tag in namespace.tags:
+        infos = {info["name"]: info for info in client.xinfo_groups(stream(tag, b"events"))}
+        info = infos.get(group.encode())
+        if info is None or info["pending"] or info.get("lag"):
+            return False
+        if client.exists(*(key(tag, b"events", group.encode()) for key in (hold, lease, retry))):
+            return False
+    return True
+
+
+def test_consumers_that_go_at_every_step(redis_url: str, redis_client: redis.Redis) -> None:
+    with TimerQueue.connect(redis_url) as queue:
+        queue.init(partitions=2)
+        field = Field(redis_url, queue, redis_client)
+        with Worker(redis_url), Mortals(redis_url) as mortals:
+            wait_for(field.all_visited, "every step is visited", 60)
+            redis_client.set("calm", 1)
+            field.pause()
+            for group in GROUPS:
+                wait_for(
+                    partial(nothing_is_left, redis_client, field.namespace, group), f"{group}: all is settled"
+                )
+            assert mortals.terminate() == 0
+        field.check()
+
+
+class Field:
+    """What there is to be handled, and what must hold when all of it is."""
+
+    def __init__(self, url: str, queue: TimerQueue, client: Any) -> None:
+        assert queue.namespace is not None
+        self.url = url
+        self.queue, self.client, self.namespace = queue, client, queue.namespace
+        self.published = 0
+        self.ticks: list[str] = []
+        for group in GROUPS:
+            more: dict[str, Any] = {"every": EVERY_MS, "ack_group": group, "running_timeout": "1h"}
+            for n in range(2):
+                self.ticks += [f"skip-{group}-{n}", f"delay-{group}-{n}"]
+                queue.upsert(f"skip-{group}-{n}", Event("tick"), overlap="skip", **more)
+                queue.upsert(f"delay-{group}-{n}", Event("tick"), fixed_delay=True, **more)
+
+    def pause(self) -> None:
+        for key in self.ticks:
+            self.queue.pause(key)
+
+    def publish(self) -> None:
+        """A few more, while the consumers keep up."""
+        length = sum(self.client.xlen(stream(tag, b"events")) for tag in self.namespace.tags)
+        settled = min(
+            len({note.id for note in notes(self.client, group) if note.word == "ended"}) for group in GROUPS
+        )
+        if length - settled < 60 + self.published // 10:
+            for n in range(self.published, self.published + 20):
+                self.queue.publish(Event("bad" if n % 10 == 9 else "t", n), key=f"lane{n % 12}")
+            self.published += 20
+
+    def all_visited(self) -> bool:
+        self.publish()
+        visited = {name.decode() for name in self.client.hkeys("visits")}
+        return wanted_visits() <= visited
+
+    # ------------------------------------------------------------------------------------------- what holds
+
+    def check(self) -> None:
+        visits = {name.decode(): int(count) for name, count in self.client.hgetall("visits").items()}
+        assert sum(visits.values()) >= len(wanted_visits())
+        events = self.events()
+        bad = {id for id, event in events.items() if event[b"type"] == b"bad"}
+        for group in GROUPS:
+            told = notes(self.client, group)
+            ended = {note.id for note in told if note.word == "ended"}
+            letters = Counter(letter[b"id"].decode() for letter in self.letters(group))
+            assert ended | set(letters) == set(events), group  # every event, at least once
+            assert letters == dict.fromkeys(bad, 1), group  # given up once, and none but those
+            check_attempts(told)
+            self.check_acknowledgements(group, told)
+        check_lanes(notes(self.client, "lanes"), list(events.values()))
+        self.check_strangers(events)
+        check_follow_ups(self.queue, events)
+
+    def events(self) -> dict[str, dict[bytes, bytes]]:
+        found = {}
+        for tag in self.namespace.tags:
+            for entry, fields in self.client.xrange(stream(tag, b"events")):
+                found[fields[b"id"].decode()] = {**fields, b"entry": entry}
+        return found
+
+    def letters(self, group: str) -> list[dict[bytes, bytes]]:
+        return [
+            fields
+            for tag in self.namespace.tags
+            for _, fields in self.client.xrange(dead(tag, b"events", group.encode()))
+        ]
+
+    def check_acknowledgements(self, group: str, told: list[Note]) -> None:
+        """Who waits for its events to be handled goes on when the one before is, and not sooner."""
+        first_ended = {note.id: note.at_ms for note in reversed(told) if note.word == "ended"}
+        for key in self.ticks:
+            if key.split("-")[1] != group:
+                continue
+            fired = [event for event in self.events().values() if event[b"key"] == key.encode()]
+            assert len(fired) > 3, key
+            for before, after in pairwise(sorted(fired, key=lambda event: int(event[b"n"]))):
+                handled_ms = first_ended[before[b"id"].decode()]
+                least_ms = EVERY_MS if key.startswith("delay") else 0
+                assert int(after[b"fired_ms"]) >= handled_ms + least_ms, key
+
+    def check_strangers(self, events: dict[str, dict[bytes, bytes]]) -> None:
+        """A group that has read nothing meanwhile finds each event as new."""
+        ids = []
+        link = Link(self.url, ask_redis)
+
+        def read(partition: int) -> list[RawDelivery]:
+            command = receive(self.namespace, partition, "events", "late", "c", count=200, lease_ms=60_000)
+            (received,) = link.send([command])
+            return list(received.deliveries)
+
+        for partition in range(2):
+            while brought := read(partition):
+                ids += [raw.fields[b"id"].decode() for raw in brought]
+                assert {(raw.delivery, raw.attempt) for raw in brought} == {(1, 1)}
+        link.close()
+        assert Counter(ids) == dict.fromkeys(events, 1)
+
+
+def wanted_visits() -> set[str]:
+    return {
+        f"{group}: {step}: {way}"
+        for group in GROUPS
+        for step in STEPS
+        for way in WAYS
+        if possible(step, way, group)
+    }
+
+
+def check_attempts(told: list[Note]) -> None:
+    """Each handling has a number of its own, unless it was cut short by a stop and handed back."""
+    begun: dict[str, list[int]] = defaultdict(list)
+    cut: Counter[str] = Counter()
+    for note in told:
+        if note.word == "begun":
+            begun[note.id].append(note.attempt)
+        elif note.word == "cut":
+            cut[note.id] += 1
+    for id, attempts in begun.items():
+        assert len(attempts) - len(set(attempts)) <= cut[id], (id, attempts)
+        assert len(attempts) <= max(attempts) + cut[id], (id, attempts)
+
+
+def check_lanes(told: list[Note], events: list[dict[bytes, bytes]]) -> None:
+    """None is begun before each one in front of it in its lane was handled, or given up."""
+    lanes: dict[str, list[str]] = defaultdict(list)
+    for event in events:  # a lane lies in one partition, and its events in the order of the stream
+        if event[b"type"] != b"bad":
+            lanes[event[b"key"].decode()].append(event[b"id"].decode())
+    first: dict[tuple[str, str], int] = {}
+    for place, note in enumerate(told):
+        first.setdefault((note.word, note.id), place)
+    for lane, ids in lanes.items():
+        for before, after in pairwise(ids):
+            assert first["ended", before] < first["begun", after], (lane, before, after)
+
+
+def check_follow_ups(queue: TimerQueue, events: dict[str, dict[bytes, bytes]]) -> None:
+    """However often their handlers ran, in two groups: one timer for each event that armed one, at its instant."""
+    armed = {schedule.key: schedule.at_ms for schedule in queue.list(prefix="follow@")}
+    wanted = {
+        f"follow@{id}": int(event[b"fired_ms"]) + 3_600_000
+        for id, event in events.items()
+        if event[b"type"] == b"t" and decode("application/msgpack", event[b"payload"]) % 4 == 0
+    }
+    assert armed == wanted
 
 
 # ------------------------------------------------------------------------------------------------ lost and late answers
@@ -152,3 +379,219 @@ def test_a_lane_stands_for_what_is_to_be_tried_again_also_where_the_lead_changes
         settled.release()
         seen.wait(4)
     assert [one for one in seen.all if one[0] != 3] == [(1, 1), (1, 2), (2, 1)]
+
+
+def test_connections_that_fail_and_a_redis_that_is_restarted(
+    make_redis: Callable[..., EmbeddedRedis], tmp_path: Path
+) -> None:
+    server = make_redis(tmp_path, appendfsync="always")
+    with Proxy(server.url) as proxy, TimerQueue.connect(server.url) as queue:
+        queue.init(partitions=2)
+        seen = {group: Seen() for group in GROUPS}
+        apps = [
+            Consumer(proxy.url, group=group, ordered=group == "lanes", concurrency=5, lease="2s")
+            for group in GROUPS
+            for _ in range(2)
+        ]
+        for app in apps:
+
+            @app.on("t", attempts=1000, backoff="20ms", max_backoff="40ms")
+            async def handle(event: Delivery) -> None:
+                if event.payload % 7 == 3 and event.attempt == 1:
+                    raise ValueError("not yet")
+                seen[event.group].add(event)
+
+        count = 0
+        lost: dict[str, list[Fault]] = {"receive": [], "settle": [], "lead": []}
+
+        def publish(many: int) -> None:
+            nonlocal count
+            for n in range(count, count + many):
+                queue.publish(Event("t", n), key=f"lane{n % 6}")
+            count += many
+
+        with ExitStack() as stack:
+            for app in apps:
+                stack.enter_context(Running(app))
+            for turn in range(12):
+                publish(10)
+                for name in lost:
+                    lost[name].append(proxy.swallow_reply(partial(is_call, name)))
+                if turn % 3 == 0:
+                    proxy.close_connections()
+                if turn in (4, 8):
+                    server.kill()
+                    server.start()
+                publish(10)
+                for each in seen.values():
+                    each.wait(lambda all: len({event.id for event in all}) >= count - 20)
+            assert queue.namespace is not None
+            namespace = queue.namespace
+            with redis.Redis.from_url(server.url) as client:
+                for group in GROUPS:
+                    wait_for(partial(nothing_is_left, client, namespace, group), f"{group}: all is settled")
+    assert all(sum(fault.struck for fault in faults) >= 5 for faults in lost.values())
+    for group, each in seen.items():
+        assert len(set(each.ids)) == count, group
+    for lane in range(6):
+        order = list(
+            dict.fromkeys(event.payload for event in seen["lanes"].all if event.key == f"lane{lane}")
+        )
+        assert order == sorted(order)
+
+
+def is_call(name: str, words: Words) -> bool:
+    """Whether a command runs a script."""
+    return words[1:2] == [SCRIPTS[name].sha.encode()]
+
+
+# ------------------------------------------------------------------------------------------------ cancelled, destroyed
+
+TIMES = 1000
+
+
+class Group:
+    """The consumers of a group that a test moves by hand: `read` and `settle` from a link of their own."""
+
+    def __init__(self, arena: Arena) -> None:
+        self.namespace = arena.namespace
+        self.link = Link(arena.url, ask_redis)
+
+    def read(self) -> list[RawDelivery]:
+        command = receive(self.namespace, 0, "events", GROUP, "c", count=200, lease_ms=60_000)
+        (received,) = self.link.send([command])
+        return list(received.deliveries)
+
+    def try_again(self, deliveries: list[RawDelivery]) -> None:
+        """They failed, and are tried again at once."""
+        items = [Settlement(raw.entry, raw.delivery, "retry", at_ms=1) for raw in deliveries]
+        if items:
+            self.link.send([settle(self.namespace, 0, "events", GROUP, "c", items)])
+
+
+@pytest.mark.parametrize("verb", ["cancel", "destroy"])
+def test_nothing_is_handed_out_once_it_is_cancelled_or_destroyed(arena: Arena, verb: str) -> None:
+    """At one instant with fire and with receive. What was handed out before and failed is not handed out again."""
+    group = Group(arena)
+    came: Counter[str] = Counter()
+    for turn in range(TIMES):
+        owner = f"o{turn % 5}"
+        words: dict[str, Any] = {"every": "1h", "start": PAST} if turn % 2 else {"delay": 0}
+        arena.queue.upsert("k", Event("t"), owner=owner, **words)
+        if turn % 3 == 0:
+            arena.fire()
+        end: Callable[[], object] = partial(arena.queue.cancel, "k", owner=owner)
+        if verb == "destroy":
+            end = arena.queue.owner(owner).destroy
+        _, fired, brought = arena.duel(end, arena.fire, group.read)
+        came["fired"] += fired.published
+        came["handed out"] += len(brought)
+        group.try_again(brought)
+        arena.fire()
+        assert group.read() == []
+    assert 0 < came["handed out"] < TIMES
+    assert 0 < came["fired"] < TIMES
+    assert pending(arena.client, arena) == 0
+    group.link.close()
+
+
+# ------------------------------------------------------------------------------------------------ a hundred crashes
+
+CRASHES = """
+import os, signal, sys
+from timerq import Event, TimerQueue
+from timerq.consumer import Consumer
+from timerq.embedded import EmbeddedRedis
+from timerq.testing import ManualClock, fire_due
+
+url = sys.argv[1]
+clock = ManualClock("2026-01-01T00:00:00Z")
+with TimerQueue.connect(url, clock=clock) as queue:
+    queue.init(clock="manual")
+    queue.publish(Event("t"), key="k")
+
+def consume(turn):
+    app = Consumer(TimerQueue.connect(url, clock=clock), group="g", lease="1s", declares=["follow"])
+
+    @app.on("t", attempts=1000)
+    async def handle(event, ctx):
+        if turn % 4 == 1:  # between its two armings
+            await ctx.schedule("follow", delay="1h")
+            os.kill(os.getpid(), signal.SIGKILL)
+        await ctx.schedule("follow", delay="1h")
+        await ctx.schedule("follow", delay="2h", name="second")
+        if turn < 100:
+            os.kill(os.getpid(), signal.SIGKILL)
+        assert event.attempt == 101, event.attempt
+        app.request_stop()
+
+    app.run()
+
+def fork(turn):
+    clock.advance("2s")
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            consume(turn)
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+for turn in range(100):
+    if turn == 60:
+        clock.advance("3d")
+        with TimerQueue.connect(url, clock=clock) as queue:
+            fire_due(queue)
+    assert fork(turn) == -signal.SIGKILL, turn
+assert fork(100) == 0
+clock.advance("3d")
+with TimerQueue.connect(url, clock=clock) as queue:
+    fire_due(queue)
+    assert [*queue.list()] == []
+"""
+
+
+def test_a_handler_that_crashes_a_hundred_times_arms_one_timer(
+    redis_url: str, redis_client: redis.Redis
+) -> None:
+    """Also when the timer has fired meanwhile, and three days have gone by."""
+    subprocess.run([sys.executable, "-c", CRASHES, redis_url], check=True, cwd=ROOT)
+    (key,) = redis_client.scan_iter("*:s:events")
+    types = Counter(fields[b"type"] for _, fields in redis_client.xrange(key))
+    assert types == {b"t": 1, b"follow": 2}
+
+
+# ------------------------------------------------------------------------------------------------ told to go
+
+
+class Consuming(Worker):
+    """`python -m workers.consume` with the handlers of tests/support/handlers.py."""
+
+    says = "reads stream"
+
+    def __init__(self, url: str, **environment: str) -> None:
+        super().__init__(url, **environment)
+        self._command = [sys.executable, "-m", "workers.consume", "tests.support.handlers:app"]
+
+
+@pytest.mark.parametrize("ordered", ["0", "1"])
+def test_sigterm_hands_back_at_once_what_has_not_ended(
+    arena: Arena, redis_client: redis.Redis, ordered: str
+) -> None:
+    """The next consumer has it long before the leases end, and what was not begun is on its first attempt."""
+    for n in range(40):
+        arena.queue.publish(Event("t", n * 7), key=f"k{n % 8}")
+    with Consuming(arena.url, ORDERED=ordered, LEASE="10m", SLOW_S="600", DRAIN="200ms") as first:
+        wait_for(lambda: redis_client.llen("begun") == 5, "five have begun")
+        with Stopwatch() as watch:
+            assert first.terminate() == 0
+        assert watch.seconds < 5
+    with Consuming(arena.url, ORDERED=ordered, LEASE="10m") as second:
+        wait_for(lambda: nothing_is_left(redis_client, arena.namespace, GROUP), "all are settled", 10)
+        assert second.terminate() == 0
+    lines: list[bytes] = redis_client.lrange("ended", 0, -1)  # type: ignore[assignment]
+    ended = [line.split(b" ") for line in lines]
+    assert len(ended) == len({id for id, *_ in ended}) == 40
+    assert {attempt for _, attempt, *_ in ended} == {b"1"}

@@ -405,7 +405,11 @@ class Proxy:
     def _connect_upstream(self) -> socket.socket:
         if self._upstream.scheme == "unix":
             server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            server.connect(unquote(self._upstream.path))
+            try:
+                server.connect(unquote(self._upstream.path))
+            except OSError:
+                server.close()
+                raise
             return server
         server = socket.create_connection((self._upstream.hostname, self._upstream.port or 6379), timeout=10)
         server.settimeout(None)
