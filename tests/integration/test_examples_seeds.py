@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -15,8 +17,9 @@ from typing import Any
 
 import pytest
 
+import timerq
 from tests.support.consumers import Running, Seen
-from timerq import Event, Outcome, TimerQueue
+from timerq import AsyncContext, Delivery, Event, Fire, Handle, Outcome, Owner, TimerQueue, patterns
 from timerq.dispatcher import Dispatcher
 from timerq.testing import ManualClock, TestQueue, assert_not_scheduled, assert_scheduled
 
@@ -420,6 +423,29 @@ def test_an_example_runs_with_one_command(name: str, last: str) -> None:
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.rstrip().endswith(last)
+
+
+def test_what_the_page_of_the_seeds_names_is_there() -> None:
+    lines = (ROOT / "docs" / "seeds.md").read_text(encoding="utf-8").splitlines()
+    here = "\n".join(line.split(" | ", 1)[1] for line in lines if " | " in line)
+    places: dict[str, Any] = {
+        "timerq": timerq,
+        "patterns": patterns,
+        "ctx": AsyncContext,
+        "queue": TimerQueue,
+        "owner": Owner,
+        "running": timerq.Running,
+        "handle": Handle,
+        "event": Delivery,
+        "Fire": Fire,
+    }
+    named = re.findall(r"`(?:await )?(\w+)\.(\w+)", here)
+    named = [
+        (place, name) for place, name in named if place in places and name not in ("testing", "patterns")
+    ]
+    assert len(named) > 40
+    fields = {field.name for kind in (Delivery, Fire) for field in dataclasses.fields(kind)}
+    assert [(p, name) for p, name in named if not (hasattr(places[p], name) or name in fields)] == []
 
 
 def test_the_clock_starts_where_these_tests_say() -> None:
