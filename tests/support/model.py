@@ -436,7 +436,7 @@ class ModelPartition:
         return answers
 
     def _cancel(self, now: int, id: Id, old: Record, by: str = "") -> None:
-        if old.n:
+        if old.n or old.totals or old.triggered:
             self.floors[id] = old.version
         self._log(now, "cancelled", id, old.version, by=by)
         self._forget(id)
