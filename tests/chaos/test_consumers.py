@@ -123,7 +123,7 @@ class Note(NamedTuple):
     id: str
     attempt: int
     lane: str
-    payload: str
+    who: str
     at_ms: int
 
 
@@ -131,8 +131,8 @@ def notes(client: redis.Redis, group: str) -> list[Note]:
     lines: list[bytes] = client.lrange(f"notes:{group}", 0, -1)  # type: ignore[assignment]
     found = []
     for line in lines:
-        word, id, attempt, lane, payload, at_ms = line.decode().split(" ")
-        found.append(Note(word, id, int(attempt), lane, payload, int(at_ms)))
+        word, id, attempt, lane, who, at_ms = line.decode().split(" ")
+        found.append(Note(word, id, int(attempt), lane, who, int(at_ms)))
     return found
 
 
@@ -153,7 +153,7 @@ def test_consumers_that_go_at_every_step(redis_url: str, redis_client: redis.Red
         queue.init(partitions=2)
         field = Field(redis_url, queue, redis_client)
         with Worker(redis_url), Mortals(redis_url) as mortals:
-            wait_for(field.all_visited, "every step is visited", 60)
+            wait_for(field.all_visited, "every step is visited", 120)
             redis_client.set("calm", 1)
             field.pause()
             for group in GROUPS:
@@ -299,7 +299,8 @@ def check_lanes(told: list[Note], events: list[dict[bytes, bytes]]) -> None:
         first.setdefault((note.word, note.id), place)
     for lane, ids in lanes.items():
         for before, after in pairwise(ids):
-            assert first["ended", before] < first["begun", after], (lane, before, after)
+            story = [note for note in told if note.id in (before, after)]
+            assert first["ended", before] < first["begun", after], (lane, story)
 
 
 def check_follow_ups(queue: TimerQueue, events: dict[str, dict[bytes, bytes]]) -> None:
@@ -561,6 +562,57 @@ def test_a_handler_that_crashes_a_hundred_times_arms_one_timer(
     (key,) = redis_client.scan_iter("*:s:events")
     types = Counter(fields[b"type"] for _, fields in redis_client.xrange(key))
     assert types == {b"t": 1, b"follow": 2}
+
+
+POISON = """
+import os, signal, sys
+import redis
+from timerq.consumer import Consumer
+
+url = sys.argv[1]
+
+def consume():
+    app = Consumer(url, group="g", ordered=True, concurrency=2, lease="300ms")
+    client = redis.Redis.from_url(url)
+
+    @app.on("t", attempts=4)
+    async def handle(event):
+        client.rpush("begun", f"{event.payload} {event.attempt}")
+        if event.payload == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if event.payload == 9:
+            app.request_stop()
+
+    app.run()
+
+codes = []
+while codes[-1:] != [0]:
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            consume()
+            code = 0
+        finally:
+            os._exit(code)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+assert codes == [-signal.SIGKILL] * 4 + [0], codes
+"""
+
+
+def test_what_waits_behind_an_event_that_kills_its_consumers_is_handled(
+    arena: Arena, redis_client: redis.Redis
+) -> None:
+    """What was handed out and never begun, however often its readers died, is no dead letter."""
+    for n in range(10):
+        arena.queue.publish(Event("t", n), key="k")
+    subprocess.run([sys.executable, "-c", POISON, arena.url], check=True, cwd=ROOT)
+    lines: list[bytes] = redis_client.lrange("begun", 0, -1)  # type: ignore[assignment]
+    begun = [tuple(int(word) for word in line.split()) for line in lines]
+    assert begun == [*[(0, attempt) for attempt in range(1, 5)], *[(n, 2) for n in range(1, 10)]]
+    letters = redis_client.xrange(dead(arena.namespace.tags[0], b"events", GROUP.encode()))
+    assert len(letters) == 1
+    assert nothing_is_left(redis_client, arena.namespace, GROUP)
 
 
 # ------------------------------------------------------------------------------------------------ told to go

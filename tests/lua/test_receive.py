@@ -123,6 +123,33 @@ def test_retries_come_before_what_was_left_behind_and_that_before_new_ones(group
 # ------------------------------------------------------------------------------------------------ lost replies
 
 
+def test_what_the_reader_of_an_ordered_group_never_began_is_no_attempt(group: Group) -> None:
+    """Its readers die, and it waits for its turn: it counts as begun once, and again when it is said to begin."""
+    group.publish("a")
+    for turn in range(4):
+        group.partition.client.delete(group.key("reader"))
+        (raw,) = (
+            group.get(f"c{turn}", epoch=group.lead(f"c{turn}"), mine=True)
+            if turn
+            else group.get("c0", epoch=group.lead("c0"))
+        )
+        assert (raw.delivery, raw.attempt, raw.counts) == (turn + 1, 2 if turn else 1, not turn)
+    (again,) = group.get("c3", epoch=group.lead("c3"), mine=True)
+    assert again == raw
+    for _ in range(2):
+        assert group.settle(raw, "begin", "c3") == "SETTLED"
+    (again,) = group.get("c3", epoch=group.lead("c3"), mine=True)
+    assert (again.delivery, again.attempt, again.counts) == (4, 2, True)
+    group.partition.client.delete(group.key("reader"))
+    (raw,) = group.get("c4", epoch=group.lead("c4"), mine=True)
+    assert (raw.delivery, raw.attempt, raw.counts) == (5, 3, False)
+    assert group.settle(again, "begin", "c3") == "NOT_HELD"
+    assert group.settle(raw, "back", "c4") == "SETTLED"  # handed back as it was
+    (raw,) = group.get("c4", epoch=group.lead("c4"))
+    assert (raw.delivery, raw.attempt, raw.counts) == (6, 3, True)
+    group.check()
+
+
 def test_a_reply_that_was_lost_is_told_as_such_and_what_it_handed_out_is_found(group: Group) -> None:
     group.publish("a", "b")
     p = group.partition

@@ -45,7 +45,8 @@ class RawDelivery:
 
     ``attempt`` counts the handlings begun, this one included, from 1; one that was handed back before it began is not
     counted. ``waits_until_ms`` (epoch ms) is 0, but for what the reader of an ordered group is only told: it waits
-    until then to be tried again, nobody holds it, and its lane stands still.
+    until then to be tried again, nobody holds it, and its lane stands still. ``counts`` is False where an ordered group
+    has taken it over from a consumer that may not have begun it: ``attempt`` counts once `settle` is told ``begin``.
     """
 
     entry: bytes
@@ -53,6 +54,7 @@ class RawDelivery:
     attempt: int
     waits_until_ms: int
     fields: dict[bytes, bytes]
+    counts: bool = True
 
 
 @dataclass(slots=True)
@@ -153,7 +155,9 @@ def read_received(reply: Reply) -> Received:
     for line, flat in zip(lines, cast("list[list[bytes]]", reply[1:]), strict=True):
         _, entry, delivery, attempt, waits_ms = line.split(b" ")
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        deliveries.append(RawDelivery(entry, int(delivery), int(attempt), int(waits_ms), fields))
+        deliveries.append(
+            RawDelivery(entry, int(delivery), int(attempt), int(waits_ms), fields, attempt[:1] != b"0")
+        )
     return Received(
         now_us,
         deliveries,
@@ -174,12 +178,13 @@ class Settlement:
     ``retry``: it failed, with ``error``, and is tried again at ``at_ms`` (epoch ms).
     ``reject``: it is given up: a dead letter with ``error``, ``traceback`` and what came before.
     ``extend``: it is held for ``lease_ms`` from now.
+    ``begin``: its handling begins, which an attempt that does not count yet needs to count.
     ``back``: it was not begun (no attempt is counted): the next one who asks gets it, from ``at_ms`` on (0: at once).
     """
 
     entry: bytes
     delivery: int
-    verb: Literal["ack", "retry", "reject", "extend", "back"]
+    verb: Literal["ack", "retry", "reject", "extend", "begin", "back"]
     at_ms: int = 0
     lease_ms: int = 0
     error: str = ""
@@ -222,6 +227,8 @@ def settle(
             )
         elif verb == "extend":
             item_args += (f"e{item.delivery}", item.entry, str(item.lease_ms))
+        elif verb == "begin":
+            item_args += (f"s{item.delivery}", item.entry)
         else:
             item_args += (f"b{item.delivery}", item.entry, str(item.at_ms))
     return command(

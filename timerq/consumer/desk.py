@@ -36,6 +36,7 @@ class Held:
     raw: RawDelivery
     task: asyncio.Task[None] | None = None
     verb: str = ""
+    begins: asyncio.Future[str] | None = None
 
 
 class Desk:
@@ -146,6 +147,8 @@ class Desk:
     async def _handle(self, held: Held, event: Delivery, handler: Handler) -> None:
         thread: asyncio.Future[Any] | None = None
         try:
+            if not held.raw.counts and not await self._begin(held):
+                return
             verdict, error, thread = await self._service.runner.run(handler, event)
         except asyncio.CancelledError:  # its time to drain is up
             self._service.counts.handed_back += 1
@@ -168,6 +171,17 @@ class Desk:
                 thread.add_done_callback(self._thread_ended)
             if self._service.app.ordered:
                 self._next_of_lanes()
+
+    async def _begin(self, held: Held) -> bool:
+        """Has Redis count an attempt of what was taken over from a dead reader; False where it is not held."""
+        held.begins = asyncio.get_running_loop().create_future()
+        self.outbox.put(Settlement(held.raw.entry, held.raw.delivery, "begin"), held, "begin")
+        word = await held.begins
+        if word == "SETTLED":
+            return True
+        self._answered(held, "", word, False)
+        self.lanes.stand(held.raw.entry)  # it has not been handled: nobody overtakes it
+        return False
 
     def _next_of_lanes(self) -> None:
         if not self._service.is_stopping:
@@ -223,6 +237,10 @@ class Desk:
 
     def _answered(self, held: Held, verb: str, word: str, again: bool) -> None:
         entry = held.raw.entry
+        if verb == "begin":
+            if held.begins is not None and not held.begins.done():
+                held.begins.set_result(word)
+            return
         if self._held.get(entry) is held:
             del self._held[entry]
         if self._lately is not None:

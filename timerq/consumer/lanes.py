@@ -36,6 +36,7 @@ class Lanes(Generic[T]):
         self._lanes: dict[Hashable, _Lane[T]] = {}
         self._lane_of: dict[bytes, Hashable] = {}
         self._ready: deque[Hashable] = deque()
+        self._over: set[bytes] = set()
 
     def __len__(self) -> int:
         """How many entries it knows of: running, waiting for their turn, or standing."""
@@ -86,6 +87,7 @@ class Lanes(Generic[T]):
 
     def done(self, entry: bytes) -> None:
         """It is over with ``entry``: the next of its lane may run. Unknown ones are nobody's trouble."""
+        self._over.discard(entry)
         name = self._lane_of.pop(entry, None)
         if name is None:
             return
@@ -106,11 +108,16 @@ class Lanes(Generic[T]):
         if name is None:
             return
         place = self._lanes[name]
-        if not (place.running and place.entries[0].entry == entry):
+        if place.running and place.entries[0].entry == entry:
+            self._over.add(entry)
+        else:
             self.done(entry)
 
     def stand(self, entry: bytes) -> None:
         """The running ``entry`` is tried again later: its lane stands until it is added again."""
+        if entry in self._over:
+            self.done(entry)
+            return
         name = self._lane_of.get(entry)
         if name is None:
             return

@@ -290,11 +290,11 @@ local function finish_for(group, id, event, failure)
   end
 end
 
--- What a hold says: the consumer, the delivery, the attempt, when it first failed (ms; 0: never),
--- and the rest: the event's id, when it was due, and its schedule's id.
+-- What a hold says: the consumer, the delivery, the attempt (with a 0 in front where it is not known to have begun, and
+-- does not count), when it first failed (ms; 0: never), and the rest: the event's id, when it was due, and its schedule's id.
 local function read_hold(text)
   local consumer, delivery, attempt, failed, rest = string.match(text, '^(%S+) (%d+) (%d+) (%d+) (.*)$')
-  return consumer, tonumber(delivery), tonumber(attempt), failed, rest
+  return consumer, tonumber(delivery), attempt, failed, rest
 end
 
 -- No consumer can have this name.

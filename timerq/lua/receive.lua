@@ -34,7 +34,8 @@
 --                                             next page begins, - for none; end: the stream's last entry, where there is nothing
 --                                             more to be read, else -; entries, to the reader of an ordered group: these
 --                                             never come, nor come again
---   EVENT entry delivery attempt waits_ms   – waits: when it is tried again; told to the reader of an ordered group, not handed out
+--   EVENT entry delivery attempt waits_ms   – attempt: with a 0 in front where it counts only if it begins, which settle is
+--                                             to be told; waits: when it is tried again; told to the reader of an ordered group, not handed out
 --   NOT_LEADING                             – another one reads for the ordered group
 --   AGAIN                                   – this request was answered before: what it handed out is held already
 --   BROKEN reason                           – not a stream
@@ -137,7 +138,12 @@ local function hand_out(entries, old)
         local holder, failed
         holder, delivery, attempt, failed, rest = read_hold(old[i])
         if not (is_page and holder == a_consumer) then
-          delivery, attempt = delivery + 1, attempt + 1
+          delivery = delivery + 1
+          if not is_ordered or holder == no_consumer() then
+            attempt = int(attempt + 1)
+          elseif byte(attempt) ~= 48 then -- it may have waited for its turn in its lane when that one went
+            attempt = '0' .. int(attempt + 1)
+          end
         end
         front = a_consumer .. ' ' .. delivery .. ' ' .. attempt .. ' ' .. failed .. ' '
       end

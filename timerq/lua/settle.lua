@@ -22,7 +22,7 @@
 -- ARGV consumer text   – who was handed them
 -- ARGV item*           – each item's letter and delivery as one word, its entry, and by the letter: a (ack) nothing, o (ack)
 --                        the outcome; t (retry) when it is tried again (ms) and the error; r (reject) the error, the
---                        traceback and the outcome; e (extend) for how long from now (ms); b (back) from when on (ms; 0: at once)
+--                        traceback and the outcome; e (extend) for how long from now (ms); s (begin) nothing; b (back) from when on (ms; 0: at once)
 --
 -- RETURN a line an item:
 --   SETTLED
@@ -113,6 +113,13 @@ function VERBS.b(item, ms)
   return 'SETTLED'
 end
 
+function VERBS.s(item)
+  if not is_pending(item) then return 'NOT_HELD' end
+  call('HSET', k_hold, item.entry, table.concat(
+    {a_consumer, item.delivery, item.attempt, item.failed, item.event, item.at, item.id}, ' '))
+  return 'SETTLED'
+end
+
 function VERBS.e(item, ms)
   leased[#leased + 1] = int(now_ms + tonumber(ms))
   leased[#leased + 1] = item.entry
@@ -135,7 +142,7 @@ function VERBS.r(item, why, traceback, outcome)
   return 'SETTLED'
 end
 
-local TEXTS = {a = 0, o = 1, t = 2, r = 3, e = 1, b = 1}
+local TEXTS = {a = 0, s = 0, o = 1, t = 2, r = 3, e = 1, b = 1}
 local words, entries = {}, {}
 local a = first_item_arg
 while a < #ARGV do
@@ -154,6 +161,7 @@ for i = 1, #words do
   local front = a_consumer .. ' ' .. delivery .. ' '
   if hold and sub(hold, 1, #front) == front then
     local attempt, failed, event, at, id = match(hold, '^(%d+) (%d+) (%S+) (%d+) (.*)$', #front + 1)
+    if byte(attempt) == 48 and #attempt > 1 then attempt = sub(attempt, 2) end
     items[i] = {entry = entries[i], delivery = delivery, attempt = attempt, failed = failed, event = event, at = at, id = id}
     if event ~= '-' and byte(ARGV[words[i]]) ~= 101 then
       of[#of + 1] = items[i]
@@ -175,7 +183,7 @@ for i = 1, #words do
   if not item or settled[item.entry] then
     lines[i + 1] = 'NOT_HELD'
   else
-    if letter ~= 'e' then settled[item.entry] = true end
+    if letter ~= 'e' and letter ~= 's' then settled[item.entry] = true end
     local first = words[i] + 2
     local fine, word = pcall(VERBS[letter], item, ARGV[first], ARGV[first + 1], ARGV[first + 2])
     lines[i + 1] = fine and word or 'BROKEN ' .. reason(word)
