@@ -21,6 +21,7 @@ from tests.support.worker import Worker
 from timerq import AsyncTimerQueue, Event, Outcome, QueueUnavailable, TimerQueue, Upsert
 from timerq.commands.dispatch import fire
 from timerq.dispatcher import Dispatcher
+from timerq.topology import AsyncConnections
 
 EVENT = Event("t")
 P = 7
@@ -303,3 +304,18 @@ def test_a_dispatcher_that_starts_before_the_cluster(
     finally:
         if worker.alive:
             worker.kill()
+
+
+def test_a_fault_before_the_end_leaves_no_connection_open(cluster_url: str) -> None:
+    async def main() -> list[bool]:
+        connections = AsyncConnections(cluster_url)
+        client = await connections.open()
+        await client.aclose()  # as redis-py does by itself where a node does not answer
+        await connections.forget_after(ConnectionError())
+        nodes = [*client.nodes_manager.nodes_cache.values(), *client.nodes_manager.startup_nodes.values()]
+        opened = [connection for node in nodes for connection in node._connections]
+        assert any(connection.is_connected for connection in opened)
+        await connections.close()
+        return [connection.is_connected for connection in opened]
+
+    assert not any(asyncio.run(main()))

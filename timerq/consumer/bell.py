@@ -20,6 +20,7 @@ BLOCK_MS = 10_000
 
 SOCKET_TIMEOUT_S = BLOCK_MS / 1000 + 5
 
+_CANCEL_EVERY_S = 0.05
 _PAUSES = Backoff(100, 5_000)
 
 
@@ -47,9 +48,9 @@ class Bell:
 
     async def close(self) -> None:
         """Ends the read that stands open."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        while self._task is not None and not self._task.done():
+            self._task.cancel()  # more than once: one that comes just as a connection opens gets lost below
+            await asyncio.wait({self._task}, timeout=_CANCEL_EVERY_S)
 
     async def _listen(self) -> None:
         failures = 0
