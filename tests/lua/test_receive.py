@@ -240,13 +240,18 @@ def test_a_pending_entry_that_was_trimmed_is_cleared_and_counted(group: Group, h
     group.check()
 
 
-def test_a_foreign_entry_is_handed_out_as_it_is(group: Group) -> None:
+@pytest.mark.parametrize("event", ["an id", "an\tid", "an\nid"])
+def test_a_foreign_entry_is_handed_out_as_it_is(group: Group, event: str) -> None:
     client = group.partition.client
     client.xadd(group.stream_key, {"hello": "world"})
-    client.xadd(group.stream_key, {"id": "an id", "tenant": "t", "key": "k", "owner": "", "version": "x"})
+    client.xadd(group.stream_key, {"id": event, "tenant": "t", "key": "k", "owner": "", "version": "1"})
     group.publish("a")
     one, two, three = group.get()
-    assert (one.fields, two.fields[b"id"], three.fields[b"key"]) == ({b"hello": b"world"}, b"an id", b"a")
+    assert (one.fields, two.fields[b"id"], three.fields[b"key"]) == (
+        {b"hello": b"world"},
+        event.encode(),
+        b"a",
+    )
     assert group.settle(one, "ack", outcome="fine") == "SETTLED"
     assert group.settle(two, "retry", at_ms=NOW, error="no") == "SETTLED"
     (again,) = group.get()

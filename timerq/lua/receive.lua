@@ -89,7 +89,7 @@ local function look_at(entries)
   for i = 1, #entries do
     local event, key, tenant, owner, at, version = parts(entries[i][2])
     version = tonumber(version)
-    if event and key and tenant and owner and version and not find(event, '[ %z]') and event ~= '' then
+    if event and key and tenant and owner and version and not find(event, '[%s%z]') and event ~= '' then
       local id = tenant .. '\0' .. key .. '\0' .. owner
       ids[i], events[i], versions[i], due[i] = id, event, version, at
       if a_name ~= 'errors' then
