@@ -64,7 +64,9 @@ end
 
 if runs and policy and policy.delay and policy.group then
   local next_at = now_ms + tonumber(r.every)
-  if r.n == '0' then next_at = math.max(next_at, tonumber(r.at)) end -- an event of the version before: this one has a start
+  -- An event of the version before: this one has a start, which is still to come unless fire.lua has put it off.
+  local put_off = tonumber(deadline) + tonumber(r.every)
+  if r.n == '0' and tonumber(r.at) ~= put_off then next_at = math.max(next_at, tonumber(r.at)) end
   local ending = tonumber(string.match(r.w or '', '^%d+')) or MAX_MS
   at = int(next_at)
   if next_at > ending then
