@@ -79,7 +79,8 @@ def wishes(draw: Any, kind: str | None = None) -> dict[str, Any]:
         return wish
     wish["restart"], wish["reset"] = draw(rarely), draw(rarely)
     wish["policy"] = draw(policies())
-    wish["until"] = draw(st.sampled_from([None] * 6 + [500, 3000, 20_000, 60_000]))
+    ends = [3000, 20_000] if "fixed_delay" in wish["policy"] else [None] * 4 + [500, 3000, 20_000, 60_000]
+    wish["until"] = draw(st.sampled_from([None, *ends]))
     wish["limit"] = draw(st.sampled_from([None] * 4 + [1, 2, 5]))
     if kind == "c":
         wish["cron"] = draw(st.sampled_from([None, None, *CRONS]))
@@ -104,7 +105,7 @@ def policies(draw: Any) -> dict[str, Any]:
     if not style:
         return {}
     words: dict[str, Any] = {
-        "ack_group": draw(st.sampled_from([None, "g"])),
+        "ack_group": draw(st.sampled_from([None, "g", "g"])),
         "running_timeout": draw(st.sampled_from([None, 300, 2000, 20_000])),
         "pause_after": draw(st.sampled_from([1, 2] if style == "failures" else [None, None, 1, 2])),
     }
@@ -514,10 +515,18 @@ class Machine(RuleBasedStateMachine):
         fence=fences,
         by=callers,
         note=st.sampled_from([None, None, "why", "ü"]),
+        then=st.sampled_from([None, "trigger", "consume"]),
     )
-    def edit(self, who: int, verb: str, fence: str | None, by: str | None, note: str | None) -> None:
+    def edit(
+        self, who: int, verb: str, fence: str | None, by: str | None, note: str | None, then: str | None
+    ) -> None:
         id = self.id(who, states="p" if verb in ("resume", "go on") else "ach")
+        again = then is not None and verb in ("trigger", "consume")
+        if again and (one_shots := self.such(lambda r: r.kind == "o")):
+            id = one_shots[who % len(one_shots)]
         self.change(verb, id, self.version(id, fence), by, note)
+        if again:
+            self.change(str(then), id)
 
     def change(
         self, verb: str, id: Id, version: int | None = None, by: str | None = None, note: str | None = None
@@ -536,34 +545,55 @@ class Machine(RuleBasedStateMachine):
         assert real == self.expect_edit(said, from_now=verb == "go on")
 
     @action(
-        3,
-        which=st.integers(0, 3),
-        how=st.sampled_from(["pause", "resume", "go on", "again", "again"]),
+        4,
+        which=st.integers(0, 31),
+        how=st.sampled_from(["pause", "resume", "go on", "restart", "restart", "restart"]),
         steps=st.lists(st.sampled_from([0, 1, 250, 1000]), max_size=3),
     )
     def meddle_while_an_event_runs(self, which: int, how: str, steps: Sequence[int]) -> None:
         """Its schedule is paused (and resumed) or upserted, and then its next occurrence may be due."""
-        found = [
-            (r.running.waited_for, id_bytes(id), id)
-            for place in self.model
-            for id, r in place.records.items()
-            if r.running and r.running.deadline > self.now
-        ]
+        running = self.such(lambda r: r.running is not None and r.running.deadline > self.now)
+        waited_for = self.such(lambda r: r.running is not None and r.running.waited_for)
+        found = waited_for or running if which % 2 else running
         if not found:
             return
-        *_, id = sorted(found)[-1 - which % len(found)]
-        if how != "again":
+        id = found[which % len(found)]
+        if how == "restart":
+            self.upsert_as_it_is(id, restart=True)
+        else:
             self.change("pause", id)
-        elif mine := [past for past in self.past if past[0].id == id and past[0].definition.kind != "o"]:
-            wanted, words, incarnation = mine[-1]
-            anew: dict[str, Any] = {"restart": True, "if_version": None, "paused": False, "mode": "replace"}
-            wanted = replace(wanted, token=None, **anew)
-            self.do_upsert(wanted, words._replace(idempotency_key=None, **anew), incarnation)
         for step in steps:
             self.time_passes_and_what_is_due_fires(step, 200, 0, 0, 1, hold=False)
         if how in ("resume", "go on"):
             self.change(how, id)
             self.time_passes_and_what_is_due_fires(0, 200, 0, 0, 1, hold=False)
+
+    @action(2, which=st.integers(0, 31), how=st.sampled_from(["upsert", "resume", "go on"]))
+    def let_go_on(self, which: int, how: str) -> None:
+        """One that is paused, rather after failures."""
+        found = self.such(lambda r: r.state == "p" and r.failures > 0) or self.such(lambda r: r.state == "p")
+        if found and how == "upsert":
+            self.upsert_as_it_is(found[which % len(found)], restart=False)
+        elif found:
+            self.change(how, found[which % len(found)])
+
+    def such(self, wanted: Callable[[Record], bool]) -> Sequence[Id]:
+        """The schedules that are like this."""
+        found = [id for place in self.model for id, r in place.records.items() if wanted(r)]
+        return sorted(found, key=id_bytes)
+
+    def upsert_as_it_is(self, id: Id, restart: bool) -> None:
+        """The last definition that was said of it once more, and it is to go on."""
+        if said := [past for past in self.past if past[0].id == id and past[0].definition.kind != "o"]:
+            wanted, words, incarnation = said[-1]
+            anew: dict[str, Any] = {
+                "restart": restart,
+                "if_version": None,
+                "paused": False,
+                "mode": "replace",
+            }
+            wanted = replace(wanted, token=None, **anew)
+            self.do_upsert(wanted, words._replace(idempotency_key=None, **anew), incarnation)
 
     def expect_edit(self, said: Edit, from_now: bool) -> tuple[Any, ...]:
         place = self.place(said.id)
@@ -591,7 +621,7 @@ class Machine(RuleBasedStateMachine):
 
     @action(
         5,
-        which=st.integers(0, 3),
+        which=st.sampled_from([0, 0, 0, 1, 2, 3]),
         error=st.sampled_from([None, None, "boom", "ü"]),
         stranger=rarely,
         twice=rarely,
@@ -676,17 +706,24 @@ class Machine(RuleBasedStateMachine):
         3,
         step=st.sampled_from([1, 250, 1000, 1000, 2000, 5000]),
         turns=st.integers(2, 14),
-        handle=st.booleans(),
+        handled=st.sampled_from(["not", "at once", "later"]),
     )
-    def a_while_passes(self, step: int, turns: int, handle: bool) -> None:
+    def a_while_passes(self, step: int, turns: int, handled: str) -> None:
         """All works as it should: what is due fires, calendars answer, perhaps consumers too."""
-        for _ in range(turns):
+        for turn in range(turns):
             self.now += step
+            if handled == "later":
+                self.handle(turn)
             for _ in range(2):  # what calendars have spoken of is due
                 for place in self.due_places():
                     self.fire(place, 200, 0, 1)
-            if handle:
-                self.done(0, None, stranger=False, twice=False, unknown=False)
+            if handled == "at once":
+                self.handle(turn)
+
+    def handle(self, which: int) -> None:
+        """A consumer does what it should, where there is something to do."""
+        if any(place.run for place in self.model):
+            self.done(which, None, stranger=False, twice=False, unknown=False)
 
     def told(self, h: Handover) -> tuple[Any, ...]:
         return (

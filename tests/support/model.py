@@ -585,7 +585,9 @@ class ModelPartition:
         if error is not None:
             self._log(now, "failed", id, r.version, f"{event_id} {error}")
         if was and r.waits_for_handling:
-            r.at = now + r.every
+            # an event of the version before: this one has its start, still to come unless it was put off
+            starts = not r.n and r.at != was.deadline + r.every
+            r.at = max(r.at, now + r.every) if starts else now + r.every
             if r.at > r.until:
                 self._forget(id)
                 self._ended(now, id, r, "until")

@@ -83,6 +83,11 @@ class Dispatcher:
             raise NamespaceMismatch(
                 "a namespace with clock=manual is driven by its tests, not by a dispatcher"
             )
+        with self._stop_once:  # a `stop` from another thread finds all of the threads, or none
+            if not self._stopped:
+                self._start(namespace)
+
+    def _start(self, namespace: Namespace) -> None:
         self._link.remake = lambda: self._link.run(reopen_namespace(namespace))
         self._loops = [
             PartitionLoop(

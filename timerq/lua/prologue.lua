@@ -216,21 +216,21 @@ local function report(event_type, id, version, suffix, at, n, why)
 end
 
 -- The place of an event that is waited for among the schedule's: it runs, it is of the armed version but not the last one,
--- or nobody waits for it any more (nil).
+-- or nobody waits for it any more (nil). Also whether another one waits for it, and until when (ms) it may run.
 local function waited_for(r, event)
   local running, deadline, waits = string.match(r and r.u or '', '^(%S+) (%d+)( ?w?)$')
   local runs = running == event
   if not r or runs and tonumber(deadline) <= now_ms then return nil end -- fire.lua finds that out, and says so in the log
   -- of the versions before only the last event is waited for; another one may be of a schedule that has gone
   if not runs and string.match(event, '^%d+%-(%d+)%-') ~= r.version then return nil end
-  return runs and 'runs' or 'older', waits == ' w'
+  return runs and 'runs' or 'older', waits == ' w', tonumber(deadline)
 end
 
 -- Counts an event as handled, or as failed where a text says why, and lets what waits for that go on. `r` and `policy` are
 -- read before anything is written. Returns DONE or PAUSED, the version, and the next instant; nil where nobody waits for it.
 local function finish(id, r, policy, event, failure)
   redis.call('DEL', PREFIX .. 'run:' .. event)
-  local place, waits = waited_for(r, event)
+  local place, waits, deadline = waited_for(r, event)
   if not place then return nil end
   local runs = place == 'runs'
   local record, tenant = PREFIX .. 'sch:' .. id, string.match(id, '^[^%z]*')
@@ -253,6 +253,9 @@ local function finish(id, r, policy, event, failure)
   end
   if runs and policy and policy.delay and policy.group then
     local next_at = now_ms + tonumber(r.every)
+    -- An event of the version before: this one has a start, which is still to come unless fire.lua has put it off.
+    local put_off = deadline + tonumber(r.every)
+    if r.n == '0' and tonumber(r.at) ~= put_off then next_at = math.max(next_at, tonumber(r.at)) end
     local ending = tonumber(string.match(r.w or '', '^%d+')) or 253402300799999
     at = int(next_at)
     if next_at > ending then
