@@ -508,8 +508,15 @@ def got_stats(run: Run) -> dict[str, Any]:
     return found
 
 
-def test_get_shows_the_last_fires(run: Run, queue: TimerQueue) -> None:
+def wait_until_missed(client: redis.Redis, queue: TimerQueue, key: str) -> None:
+    """Waits until a schedule with a period of 1 ms has missed an occurrence, and the next one has passed too."""
+    while server_ms(client) <= queue.get(key).at_ms + 1:
+        pass
+
+
+def test_get_shows_the_last_fires(run: Run, queue: TimerQueue, redis_client: redis.Redis) -> None:
     upsert(run, "k", "--every", "1ms", "--paused")
+    wait_until_missed(redis_client, queue, "k")
     fine(run("resume", "k"))
     assert fire_due(queue) >= 1
     fires = got(run, "k")["fires"]
@@ -583,8 +590,11 @@ def test_a_pause_says_why_and_by_whom(run: Run) -> None:
     assert "resumed by bob" in told
 
 
-def test_resume_from_now_leaves_out_what_was_missed(run: Run, queue: TimerQueue) -> None:
+def test_resume_from_now_leaves_out_what_was_missed(
+    run: Run, queue: TimerQueue, redis_client: redis.Redis
+) -> None:
     upsert(run, "k", "--every", "1ms", "--paused")
+    wait_until_missed(redis_client, queue, "k")
     fine(run("resume", "k", "--from-now"))
     schedule = queue.get("k")
     assert schedule.skipped_total > 0
