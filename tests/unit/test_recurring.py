@@ -130,16 +130,16 @@ def test_who_and_why_are_texts(field: str, more: dict[str, Any]) -> None:
     with pytest.raises(InvalidSchedule) as caught:
         edit.item(SCOPE, "pause", "k", **more)
     assert caught.value.field == field
-    assert edit.item(SCOPE, "pause", "k", note="").args[2:] == (b"", b"", "", "", "", "")
+    assert edit.item(SCOPE, "pause", "k", note="").args[2:] == (b"", b"", "", "", "", "", "")
     item = edit.item(SCOPE, "pause", "k", by="é", note="x" * 1000, if_version=7)
-    assert item.args == ("pause", "7", "é".encode(), b"x" * 1000, "", "", "", "")
+    assert item.args == ("pause", "7", "é".encode(), b"x" * 1000, "", "", "", "", "")
 
 
 def test_where_it_goes_on_is_four_words() -> None:
     known = edit.item(SCOPE, "skip", "k", going=edit.Going(5, 20, 30, 2))
-    assert known.args == ("skip", "", b"", b"", "5", "20", "30", "2")
+    assert known.args == ("skip", "", b"", b"", "5", "20", "30", "2", "")
     unknown = edit.item(SCOPE, "skip", "k", going=edit.Going(5, 20, None, 0))
-    assert unknown.args[4:] == ("5", "20", "-", "0")
+    assert unknown.args[4:] == ("5", "20", "-", "0", "")
 
 
 # ------------------------------------------------------------------------------------------------ what they mean
