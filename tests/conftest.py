@@ -15,6 +15,7 @@ Markers: `one_server` runs on the newest chosen server only; `cluster` is set by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import fakeredis
@@ -105,10 +106,23 @@ def redis_spec(request: pytest.FixtureRequest) -> Server:
 
 
 @pytest.fixture(scope="session")
-def redis_server(redis_spec: Server) -> Iterator[EmbeddedRedis]:
+def running() -> Iterator[Callable[[Server], EmbeddedRedis]]:
+    """Starts a server of that version unless it runs already; all run until the end, whichever file needs them."""
+    servers: dict[str, EmbeddedRedis] = {}
+    with ExitStack() as stack:
+
+        def run(spec: Server) -> EmbeddedRedis:
+            if spec.name not in servers:
+                servers[spec.name] = stack.enter_context(spec.run(port=0, unix_socket=True))
+            return servers[spec.name]
+
+        yield run
+
+
+@pytest.fixture(scope="session")
+def redis_server(redis_spec: Server, running: Callable[[Server], EmbeddedRedis]) -> EmbeddedRedis:
     """A running server without persistence, on a unix socket and a loopback port, shared by the tests."""
-    with redis_spec.run(port=0, unix_socket=True) as server:
-        yield server
+    return running(redis_spec)
 
 
 @pytest.fixture
@@ -176,14 +190,14 @@ def cluster_url(cluster: LocalCluster) -> str:
 
 
 @pytest.fixture(scope="session")
-def redis_place(request: pytest.FixtureRequest) -> Iterator[EmbeddedRedis | LocalCluster]:
+def redis_place(
+    request: pytest.FixtureRequest, running: Callable[[Server], EmbeddedRedis]
+) -> EmbeddedRedis | LocalCluster:
     """A server of each version, then the Cluster."""
     if request.param == _CLUSTER:
-        yield request.getfixturevalue("running_cluster")
-    else:
-        spec: Server = request.param
-        with spec.run(port=0, unix_socket=True) as server:
-            yield server
+        cluster: LocalCluster = request.getfixturevalue("running_cluster")
+        return cluster
+    return running(request.param)
 
 
 @pytest.fixture
