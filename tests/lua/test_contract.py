@@ -447,6 +447,11 @@ def produce_settle(p: Partition) -> None:
     assert said.startswith("BROKEN WRONGTYPE")
     assert p.ask(_settle(p, item)) == ["SETTLED"]
     assert p.ask(_settle(p, item)) == ["NOT_HELD"]
+    p.upsert("l", delay=0)
+    p.drain()
+    (delivery,) = p.ask(_receive(p)).deliveries
+    p.cancel("l")
+    assert p.ask(_settle(p, Settlement(delivery.entry, delivery.delivery, "begin"))) == ["STALE"]
 
 
 def produce_page(p: Partition) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.support.group import LEASE_MS, Group, keys_of
 from tests.support.partition import NOW, Partition
 from timerq import InvalidSchedule
-from timerq.commands import read, recurring
+from timerq.commands import owner, read, recurring
 from timerq.commands.consume import RawDelivery, Settlement, leave, settle
 from timerq.model import Fire, Schedule
 
@@ -55,6 +55,7 @@ def test_what_is_handled_is_acknowledged_once(group: Group) -> None:
     assert group.partition.client.xlen(group.stream_key) == 2  # other groups may want it
 
 
+BEGIN_AND_ACK: tuple[Any, ...] = ("begin", "ack")
 VERBS: list[tuple[Any, dict[str, Any]]] = [
     ("ack", {"outcome": "fine"}),
     ("retry", {"at_ms": NOW + 9_000, "error": "no"}),
@@ -348,6 +349,65 @@ def test_a_record_that_cannot_be_read_stops_no_ack(group: Group) -> None:
     group.partition.client.rpush(group.partition.record_key(), "not a record")
     group.publish("k")
     assert group.settle(one(group), "ack") == "SETTLED"
+
+
+# ------------------------------------------------------------------------------------------------ beginning
+
+
+@pytest.mark.parametrize("verb", ["cancel", "destroy"])
+def test_what_died_since_it_was_handed_out_does_not_begin(group: Group, verb: str) -> None:
+    p = group.partition
+    raw = fired(group, 0, delay=0, owner="o")
+    if verb == "cancel":
+        p.cancel(owner="o")
+    else:
+        p.run(owner.destroy(p.scope, owner.Owned(b"acme", b"o", 0)))
+    p.upsert(owner="o", delay=0)
+    new = fired(group, 0)
+    items = [Settlement(each.entry, each.delivery, word) for each in (raw, new) for word in BEGIN_AND_ACK]
+    assert group.say("c1", *items) == ["STALE", "NOT_HELD", "SETTLED", "SETTLED"]
+    assert group.settle(raw, "begin") == "NOT_HELD"
+    assert p.client.hget(p.key("meta"), "stale") == b"1"
+    assert group.pending() == {}
+    group.check()
+
+
+def test_what_does_not_begin_closes_its_overlap_and_is_stale_for_its_group_alone(group: Group) -> None:
+    p = group.partition
+    other = Group(p, "other")
+    raw = fired(group, 0, every=1000, initial_delay=0, overlap="skip")
+    theirs = one(other)
+    p.cancel()
+    assert p.client.exists(p.key(f"run:{raw.fields[b'id'].decode()}"))
+    assert group.settle(raw, "begin") == "STALE"
+    assert not p.client.exists(p.key(f"run:{raw.fields[b'id'].decode()}"))
+    assert other.pending() == {theirs.entry: b"c1"}
+    assert other.settle(theirs, "ack") == "SETTLED"  # what runs already may end
+
+
+def test_what_was_acknowledged_by_hand_is_not_said_to_be_stale(group: Group) -> None:
+    raw = fired(group, 0, delay=0)
+    group.partition.cancel()
+    group.partition.client.xack(group.stream_key, "g", raw.entry)
+    assert group.settle(raw, "begin") == "NOT_HELD"
+    assert group.partition.client.hget(group.partition.key("meta"), "stale") is None
+    group.check()
+
+
+def test_what_does_not_go_with_its_key_begins(group: Group) -> None:
+    p = group.partition
+    errors = Group(p, "ops", "errors")
+    group.publish("k")
+    published = one(group)
+    p.upsert(every=10, overlap="skip")
+    for _ in range(2):
+        p.now += 10
+        p.drain()
+    (report,) = errors.get()
+    ran = one(group)
+    p.cancel()
+    assert errors.settle(report, "begin") == "SETTLED"
+    assert [group.settle(raw, "begin") for raw in (published, ran)] == ["SETTLED", "STALE"]
 
 
 # ------------------------------------------------------------------------------------------------ leaving

@@ -178,7 +178,8 @@ class Settlement:
     ``retry``: it failed, with ``error``, and is tried again at ``at_ms`` (epoch ms).
     ``reject``: it is given up: a dead letter with ``error``, ``traceback`` and what came before.
     ``extend``: it is held for ``lease_ms`` from now.
-    ``begin``: its handling begins, which an attempt that does not count yet needs to count.
+    ``begin``: its handling begins, which an attempt that does not count yet needs to count; one that was cancelled, or
+    whose owner has gone, since it was handed out is not to be handled, and acknowledged (``STALE``).
     ``back``: it was not begun (no attempt is counted): the next one who asks gets it, from ``at_ms`` on (0: at once).
     """
 
@@ -202,8 +203,10 @@ def settle(
 ) -> Command[list[str]]:
     """Says what became of up to 200 deliveries of one consumer; a status each, in order.
 
-    ``SETTLED``; ``NOT_HELD``: another one has it, or it was settled before, and nothing was changed; ``BROKEN reason``:
-    Redis refused, and it is still held. Raises `InvalidSchedule` for more items or bad names.
+    ``SETTLED``; ``NOT_HELD``: another one has it, or it was settled before, and nothing was changed; ``STALE``: of a
+    ``begin``, it was cancelled, or its owner has gone, since it was handed out: it is acknowledged and counted as
+    stale, and must not be handled; ``BROKEN reason``: Redis refused, and it is still held. Raises `InvalidSchedule`
+    for more items or bad names.
     """
     tag, stream_bytes, group_bytes = _place(namespace, partition, stream, group)
     check_plain_name("consumer", consumer)

@@ -179,6 +179,11 @@ class Desk:
         word = await held.begins
         if word == "SETTLED":
             return True
+        if word == "STALE":
+            self._service.counts.stale += 1
+            del self._held[held.raw.entry]
+            self.lanes.done(held.raw.entry)
+            return False
         self._answered(held, "", word, False)
         self.lanes.stand(held.raw.entry)  # it has not been handled: nobody overtakes it
         return False

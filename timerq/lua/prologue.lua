@@ -293,6 +293,26 @@ local function finish_for(group, id, event, failure)
   end
 end
 
+-- Appends the floors by which an event is known to be dead, its schedule's and its owner's, and behind them in `whose` its
+-- place. (What was published without a schedule does not go with its key.)
+local function append_floors(floors, whose, place, event, id, tenant, owner)
+  local last = #floors
+  if string.byte(event, -1) ~= 48 or string.byte(event, -2) ~= 45 then
+    last = last + 1
+    floors[last], whose[last] = PREFIX .. 'floor:' .. id, place
+  end
+  if owner ~= '' then floors[last + 1], whose[last + 1] = PREFIX .. 'floor:' .. tenant .. '\0' .. owner, place end
+end
+
+-- Marks in `dead`, by their places, the versions that are at or below one of their floors.
+local function mark_dead(dead, versions, floors, whose)
+  if #floors == 0 then return end
+  local found = redis.call('MGET', unpack(floors))
+  for i = 1, #floors do
+    if found[i] and versions[whose[i]] <= (tonumber(found[i]) or 0) then dead[whose[i]] = true end
+  end
+end
+
 -- What a hold says: the consumer, the delivery, the attempt (with a 0 in front where it is not known to have begun, and
 -- does not count), when it first failed (ms; 0: never), and the rest: the event's id, when it was due, and its schedule's id.
 local function read_hold(text)

@@ -79,11 +79,9 @@ local function is_superseded(id, event, version)
   return tonumber(stored) > version or (letter == 'p' and not find(event, '%-[tb]%d+$'))
 end
 
-local FLOOR = PREFIX .. 'floor:'
 local dead, ids, events, versions, due = {}, {}, {}, {}, {} -- of what is handed out together, by its position
 
--- Reads what the entries say of themselves and, all in one go, their floors. (What was published without a schedule does not
--- go with its key, and reports do not go with what they are about.)
+-- Reads what the entries say of themselves and, all in one go, their floors. (Reports do not go with what they are about.)
 local function look_at(entries)
   local floors, whose = {}, {}
   for i = 1, #entries do
@@ -92,26 +90,13 @@ local function look_at(entries)
     if event and key and tenant and owner and version and not find(event, '[%s%z]') and event ~= '' then
       local id = tenant .. '\0' .. key .. '\0' .. owner
       ids[i], events[i], versions[i], due[i] = id, event, version, at
-      if a_name ~= 'errors' then
-        if byte(event, -1) ~= 48 or byte(event, -2) ~= 45 then
-          local last = #floors + 1
-          floors[last], whose[last] = FLOOR .. id, i
-        end
-        if owner ~= '' then
-          local last = #floors + 1
-          floors[last], whose[last] = FLOOR .. tenant .. '\0' .. owner, i
-        end
-      end
+      if a_name ~= 'errors' then append_floors(floors, whose, i, event, id, tenant, owner) end
     else
       ids[i] = nil
     end
     dead[i] = nil
   end
-  if #floors == 0 then return end
-  local found = call('MGET', unpack(floors))
-  for i = 1, #floors do
-    if found[i] and versions[whose[i]] <= (tonumber(found[i]) or 0) then dead[whose[i]] = true end
-  end
+  mark_dead(dead, versions, floors, whose)
 end
 
 local FRESH = a_consumer .. ' 1 1 0 '

@@ -27,6 +27,7 @@
 -- RETURN a line an item:
 --   SETTLED
 --   NOT_HELD      – another one has it by now, or it was settled before: nothing was changed
+--   STALE         – (begin) it was cancelled, or its owner has gone, since it was handed out: acknowledged, not to be handled
 --   BROKEN reason – it is still held
 --
 -- Nothing is changed unless the consumer holds that delivery, and nothing but the hold unless the group still waits for it.
@@ -34,6 +35,7 @@
 local call, match, find, sub, byte = redis.call, string.match, string.find, string.sub, string.byte
 local lines = {head_line}
 local cleared, leased = {}, {}
+local dead = {} -- items that are to begin, and whose schedule or owner has gone since they were handed out
 
 -- One of a record's values: more than 64 bytes would double the record's size.
 local function short(text)
@@ -114,6 +116,12 @@ function VERBS.b(item, ms)
 end
 
 function VERBS.s(item)
+  if dead[item] then
+    if not acknowledged(item) then return 'NOT_HELD' end
+    call('HINCRBY', k_meta, 'stale', 1)
+    finish_for(a_group, item.id, item.event)
+    return 'STALE'
+  end
   if not is_pending(item) then return 'NOT_HELD' end
   call('HSET', k_hold, item.entry, table.concat(
     {a_consumer, item.delivery, item.attempt, item.failed, item.event, item.at, item.id}, ' '))
@@ -155,6 +163,7 @@ end
 call('HSET', k_meta, 'settled_ms', now_text)
 local holds = #entries > 0 and call('HMGET', k_hold, unpack(entries)) or {}
 local items, of, ids = {}, {}, {}
+local versions, floors, whose = {}, {}, {}
 for i = 1, #words do
   local hold = holds[i]
   local delivery = sub(ARGV[words[i]], 2)
@@ -163,9 +172,16 @@ for i = 1, #words do
     local attempt, failed, event, at, id = match(hold, '^(%d+) (%d+) (%S+) (%d+) (.*)$', #front + 1)
     if byte(attempt) == 48 and #attempt > 1 then attempt = sub(attempt, 2) end
     items[i] = {entry = entries[i], delivery = delivery, attempt = attempt, failed = failed, event = event, at = at, id = id}
-    if event ~= '-' and byte(ARGV[words[i]]) ~= 101 then
+    local letter = byte(ARGV[words[i]])
+    if event == '-' or letter == 101 then
+      -- nothing is asked of its schedule
+    elseif letter ~= 115 then
       of[#of + 1] = items[i]
       ids[#of] = id
+    elseif k_stream ~= PREFIX .. 's:errors' then -- the same rule as receive.lua's; an id that timerq gave has the version
+      local tenant, owner = match(id, '^([^%z]*)%z[^%z]*%z([^%z]*)$')
+      versions[items[i]] = tonumber(match(event, '^%d+%-(%d+)%-') or nil)
+      if tenant and versions[items[i]] then append_floors(floors, whose, items[i], event, id, tenant, owner) end
     end
   end
 end
@@ -175,6 +191,8 @@ if #ids > 0 then
     if scores[i] then of[i].is_stored = true end
   end
 end
+
+mark_dead(dead, versions, floors, whose)
 
 local settled = {}
 for i = 1, #words do
@@ -187,6 +205,7 @@ for i = 1, #words do
     local first = words[i] + 2
     local fine, word = pcall(VERBS[letter], item, ARGV[first], ARGV[first + 1], ARGV[first + 2])
     lines[i + 1] = fine and word or 'BROKEN ' .. reason(word)
+    if word == 'STALE' then settled[item.entry] = true end
   end
 end
 if #leased > 0 then call('ZADD', k_lease, 'XX', unpack(leased)) end
