@@ -5,6 +5,7 @@ bare         the bare scripts, and what both sides store
 processes    what runs beside: the bare loops, a stream reader, a producer at a fixed rate
 writing      upsert, upsert_many, concurrent upserts
 firing       draining a backlog, fire lag
+consuming    a backlog handled, the order of lanes, due to handler
 standing     idle cost, memory, listing
 table        targets, verdicts, the table
 """

@@ -13,7 +13,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from scripts.benchmarks import calendars, firing, owners, standing, writing
+from scripts.benchmarks import calendars, consuming, firing, owners, standing, writing
 from scripts.benchmarks.rig import Rig
 from scripts.benchmarks.table import Row, render
 from tests.support.servers import Server, choose
@@ -27,6 +27,9 @@ FIGURES: dict[str, tuple[str, Callable[[Rig], list[Row]]]] = {
     "lag": ("from due to a reader, quiet and under load", firing.lag),
     "cron": ("the next instant of an expression", calendars.next_instants),
     "calendars": ("calendars through one dispatcher", calendars.drain),
+    "consume": ("a backlog through one consumer", consuming.consume),
+    "ordered": ("what the order of lanes costs", consuming.ordered),
+    "start": ("from due to a handler, quiet", consuming.start),
     "owners": ("destroy an owner with 100,000 timers", owners.destroy),
     "idle": ("what 100,000 pending schedules cost", standing.idle),
     "memory": ("bytes a schedule", standing.memory),

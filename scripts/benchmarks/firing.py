@@ -180,13 +180,16 @@ def _lag(rig: Rig, *, loaded: bool) -> list[Row]:
         raise RuntimeError(f"{len(ours)} and {len(theirs)} of {count} events came")
     where = f"while {LOAD_PER_SECOND:,}/s are upserted" if loaded else "quiet"
     return [
-        _at(0.5, ours, theirs, where, ratio_at_most(1.5)),
-        _at(0.99, ours, theirs, where, ratio_at_most(2)),
+        at("fire lag", 0.5, ours, theirs, where, ratio_at_most(1.5)),
+        at("fire lag", 0.99, ours, theirs, where, ratio_at_most(2)),
         Row(f"fire lag earliest, {where}", "µs", min(ours), min(theirs), target=Target("value", "≥", 0)),
     ]
 
 
-def _at(share: float, ours: Sequence[int], theirs: Sequence[int], where: str, target: Target) -> Row:
+def at(
+    what: str, share: float, ours: Sequence[int], theirs: Sequence[int], where: str, target: Target
+) -> Row:
+    """One percentile of how late each was (µs)."""
     mine, bare_one = percentile(ours, share), percentile(theirs, share)
-    what = f"fire lag p{share * 100:.0f}, {where}"
+    what = f"{what} p{share * 100:.0f}, {where}"
     return Row(what, "µs", mine, bare_one, mine / bare_one, target=target)

@@ -13,7 +13,7 @@ import redis
 
 from scripts.benchmarks import bare
 from scripts.benchmarks.rig import NAMESPACE
-from timerq import TimerQueue
+from timerq import Consumer, Delivery, TimerQueue
 
 
 def say(thing: object) -> None:
@@ -80,6 +80,74 @@ def read(url: str, count: str, deadline_s: str, *streams: str) -> None:
     sys.stdin.read()
 
 
+def handle(url: str, count: str, how: str) -> None:
+    """A consumer whose handler only counts; says how many a second it ran, from 5 % to 95 % of them."""
+    app = Consumer(url, namespace=NAMESPACE, group="bench", ordered=how == "ordered")
+    marks: dict[int, float] = dict.fromkeys((int(count) // 20, int(count) * 19 // 20, int(count)), 0.0)
+    done = 0
+
+    @app.on(bare.TYPE)
+    async def nothing(event: Delivery) -> None:
+        nonlocal done
+        done += 1
+        if done in marks:
+            marks[done] = time.perf_counter()
+            if done == int(count):
+                app.request_stop()
+
+    app.run()
+    if app.counts.handled != int(count):
+        raise RuntimeError(f"{app.counts} of {count}")
+    first, last, _ = marks
+    say((last - first) / (marks[last] - marks[first]))
+    sys.stdin.read()
+
+
+def ack(url: str, count: str, stream: str) -> None:
+    """The bare consumer: reads 100 and acknowledges them, blocking redis-py (which is faster than its asyncio)."""
+    client = redis.Redis.from_url(url)
+    client.xgroup_create(stream, "bench", id="0")
+    marks: list[tuple[float, int]] = []
+    done = 0
+    while done < int(count):
+        found: Any = client.xreadgroup("bench", "bare", {stream: ">"}, count=100)
+        done += client.xack(stream, "bench", *[entry for entry, _ in found[0][1]])
+        if done >= int(count) * (0.05, 0.95, 1)[len(marks)]:
+            marks.append((time.perf_counter(), done))
+    (start, first), (end, last) = marks[:2]
+    say((last - first) / (end - start))
+    sys.stdin.read()
+
+
+def begin(url: str, count: str) -> None:
+    """A consumer; says how late its handler began for each of so many events (µs after they were due)."""
+    app = Consumer(url, namespace=NAMESPACE, group="bench")
+    lags: list[int] = []
+
+    @app.on(bare.TYPE)
+    async def note(event: Delivery) -> None:
+        lags.append(time.time_ns() // 1000 - event.at_ms * 1000)
+        if len(lags) == int(count):
+            say(lags)
+
+    app.run(lambda: say("ready"))
+
+
+def block(url: str, count: str) -> None:
+    """The bare consumer of a quiet stream: a read that stands open, and an acknowledgement for each."""
+    client = redis.Redis.from_url(url, socket_timeout=None)
+    lags: list[int] = []
+    say("ready")
+    while len(lags) < int(count):
+        found: Any = client.xreadgroup("bench", "bare", {bare.STREAM: ">"}, count=100, block=10_000)
+        for _, entries in found or ():
+            now_us = time.time_ns() // 1000
+            lags += [now_us - int(fields[b"at"]) * 1000 for _, fields in entries]
+            client.xack(bare.STREAM, "bench", *[entry for entry, _ in entries])
+    say(lags)
+    sys.stdin.read()
+
+
 def produce(url: str, per_second: str) -> None:
     """Upserts new keys at a fixed rate, 100 a call, due tomorrow; says how many it has done when asked to end."""
     due_ms = int((time.time() + 86_400) * 1000)
@@ -121,6 +189,10 @@ PROCESSES: dict[str, Callable[..., None]] = {
     "ring": ring,
     "read": read,
     "produce": produce,
+    "handle": handle,
+    "ack": ack,
+    "begin": begin,
+    "block": block,
     "look": look,
 }
 
