@@ -9,7 +9,8 @@ import pytest
 from tests.support.group import Group, keys_of
 from tests.support.partition import NOW, Partition
 from timerq import ContractBroken, InvalidSchedule
-from timerq.commands.dead import DeadLetter, Which, dead_discard, dead_list, dead_replay, dead_show
+from timerq.commands.dead import dead_count, dead_discard, dead_list, dead_replay, dead_show
+from timerq.commands.letters import DeadLetter, Which
 
 
 @pytest.fixture
@@ -70,8 +71,8 @@ def test_they_are_found_by_prefix_type_age_and_event(group: Group) -> None:
     assert keys(letters(group, id=found[1].id)) == ["a:2"]
     assert letters(group, type="other") == []
     assert keys(letters(group, type="t")) == keys(found)
-    assert keys(letters(group, since_ms=NOW + 2000)) == ["a:3"]
-    assert keys(letters(group, before_ms=NOW + 2000, prefix="a")) == ["a:1", "a:2"]
+    assert keys(letters(group, since=NOW + 2000)) == ["a:3"]
+    assert keys(letters(group, before=NOW + 2000, prefix="a")) == ["a:1", "a:2"]
 
 
 def test_other_groups_and_tenants_have_letters_of_their_own(group: Group) -> None:
@@ -167,6 +168,42 @@ def test_all_partitions_are_looked_through(client: Any) -> None:
     assert (one.partition, one.id) == (2, "2-5-1")
 
 
+def test_they_are_counted_without_being_read(group: Group) -> None:
+    die(group, *[f"k{i}" for i in range(205)])
+    die(group, *[f"large{i}" for i in range(9)], payload="x" * 60_000)
+    assert group.partition.run(dead_count(group.partition.scope, "events", "g")) == 214
+    assert group.partition.run(dead_count(group.partition.scope, "events", "g", Which(prefix="large"))) == 9
+    assert group.partition.run(dead_count(group.partition.of("other"), "events", "g")) == 0
+
+
+@pytest.mark.parametrize("verb", [dead_replay, dead_discard])
+def test_the_oldest_few_first_and_each_piece_is_told(group: Group, verb: Any) -> None:
+    die(group, *[f"k{i:03}" for i in range(300)])
+    pieces: list[int] = []
+    few = verb(group.partition.scope, "events", "g", Which(prefix="k"), limit=250, told=pieces.append)
+    assert group.partition.run(few) == sum(pieces) == 250
+    assert len(pieces) > 1
+    assert keys(letters(group)) == [f"k{i:03}" for i in range(250, 300)]
+    for wrong in (0, True, "2"):
+        with pytest.raises(InvalidSchedule) as caught:
+            next(verb(group.partition.scope, "events", "g", limit=wrong))
+        assert caught.value.field == "limit"
+
+
+def test_a_place_names_a_letter_also_one_without_an_id(group: Group) -> None:
+    group.partition.client.xadd(group.stream_key, {"hello": "x"})
+    die(group)
+    die(group, "a")
+    unreadable, readable = letters(group)
+    scope = group.partition.scope
+    assert letters(group, id=unreadable.place) == [unreadable]
+    assert group.partition.run(dead_show(scope, "events", "g", readable.place)) == readable
+    for place in ("0/1-1", "1/1-1", f"9999/{readable.entry}"):
+        assert letters(group, id=place) == []
+    assert group.partition.run(dead_discard(scope, "events", "g", Which(id=unreadable.place))) == 1
+    assert letters(group) == [readable]
+
+
 @pytest.mark.parametrize("after", ["", "x", "MCAtICs=x", 5, "OSAtICs=", "MCAnICs=", "LTEgLSAr"])
 def test_a_cursor_that_is_none_is_refused(partition: Partition, after: Any) -> None:
     with pytest.raises(InvalidSchedule) as caught:
@@ -184,6 +221,8 @@ def test_a_cursor_that_is_none_is_refused(partition: Partition, after: Any) -> N
         ("group", {"group": ""}),
         ("id", {"which": Which(id="")}),
         ("type", {"which": Which(type="a\0b")}),
+        ("since", {"which": Which(since="yesterday")}),
+        ("before", {"which": Which(before=-1)}),
     ],
 )
 def test_bad_words_are_refused(partition: Partition, field: str, words: dict[str, Any]) -> None:

@@ -1,91 +1,25 @@
-"""dead_list, dead_show, dead_replay, dead_discard: what a group has given up."""
+"""dead_list, dead_count, dead_show, dead_replay, dead_discard: what a group has given up."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal, cast
 
-from timerq import codec, keys
+from timerq import keys
 from timerq.commands.command import MAX_ITEMS, Command, Reply, Scope, Steps, command, read_head, read_lines
-from timerq.errors import ContractBroken, InvalidSchedule, QueueUnavailable
-from timerq.model import check_plain_name, check_text
-from timerq.timing import MAX_INSTANT_MS
-
-_NOTES = 7
-"""How many fields settle.lua puts behind the event's own."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """An event that a group has given up.
-
-    ``entry`` is its place among the dead letters of its partition, ``source_entry`` the one it had in the stream.
-    ``attempts`` handlings had begun; the first failed at ``first_failed_ms``, the last at ``last_failed_ms`` (epoch ms)
-    with ``error`` and ``traceback`` (its last 16 KiB). ``id``, ``type``, ``key``, ``tenant`` and ``owner`` are the
-    event's, empty (``owner`` None) where it has none: what cannot be read is a dead letter too. ``fields`` are all of
-    the event's, as they were on the stream.
-    """
-
-    partition: int
-    entry: str
-    stream: str
-    group: str
-    id: str
-    type: str
-    key: str
-    tenant: str
-    owner: str | None
-    error: str
-    traceback: str
-    attempts: int
-    first_failed_ms: int
-    last_failed_ms: int
-    source_entry: str
-    fields: Mapping[bytes, bytes]
-
-    @property
-    def payload(self) -> Any:
-        """The event's payload; raises `ContractBroken` where there is none that can be read."""
-        try:
-            return codec.decode(self.fields[b"content_type"].decode(), self.fields[b"payload"])
-        except (KeyError, ValueError) as error:
-            raise ContractBroken(f"no readable payload: {error!r}") from error
-
-    def __repr__(self) -> str:
-        """What it is and why it is dead; the payload is not told."""
-        return f"<DeadLetter {self.id!r} of group {self.group!r}: {self.type!r} {self.key!r}, {self.error!r}>"
-
-
-@dataclass(frozen=True, slots=True)
-class DeadPage:
-    """A page of dead letters; ``after`` is the cursor of the next one, None where there is none."""
-
-    letters: list[DeadLetter]
-    after: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Which:
-    """Which dead letters are meant: of one event ``id``, of keys with a ``prefix``, of one ``type``, of an age.
-
-    ``since_ms`` and ``before_ms`` bound the time of the last failure (epoch ms, ``before_ms`` not included).
-    """
-
-    id: str | None = None
-    prefix: str = ""
-    type: str | None = None
-    since_ms: int = 0
-    before_ms: int = MAX_INSTANT_MS
+from timerq.commands.letters import EVERY, DeadLetter, DeadPage, RawLetter, Which, check_which, read_letter
+from timerq.errors import InvalidSchedule, QueueUnavailable
 
 
 def dead_list(
     scope: Scope,
     stream: str,
     group: str,
-    which: Which = Which(),
+    which: Which = EVERY,
     *,
     after: str | None = None,
     limit: int = 100,
@@ -94,28 +28,19 @@ def dead_list(
 
     ``limit`` is 1 to 200; a page may be shorter, also empty, with more behind it.
     """
-    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_ITEMS:
-        raise InvalidSchedule("limit", limit, f"want a page size from 1 to {MAX_ITEMS}")
-    partitions = _partitions(scope, which)
-    _check(stream, group, which)
-    partition, start, end = partitions[0], "-", "+"
-    if after is not None:
-        partition, start, end = _read_cursor(after)
-        if partition not in partitions:
-            raise InvalidSchedule("after", after, "want the cursor of a page")
-    letters: list[DeadLetter] = []
-    while scope.namespace.layout:
-        look = _look(scope, partition, stream, group, which, start, end, limit - len(letters))
-        ((found, following),) = yield [look]
-        letters += found
-        if following is None:
-            if partition == partitions[-1]:
-                break
-            partition, following = partition + 1, ("-", "+")
-        start, end = following
-        if len(letters) == limit:
-            return DeadPage(letters, _cursor(partition, start, end))
-    return DeadPage(letters, None)
+    found, following = yield from _walk(scope, stream, group, which, after, limit, fields=True)
+    return DeadPage([read_letter(one, stream, group) for one in found], following)
+
+
+def dead_count(scope: Scope, stream: str, group: str, which: Which = EVERY) -> Steps[int]:
+    """How many dead letters there are; raises `InvalidSchedule`."""
+    count = 0
+    after: str | None = None
+    while True:
+        found, after = yield from _walk(scope, stream, group, which, after, MAX_ITEMS, fields=False)
+        count += len(found)
+        if after is None:
+            return count
 
 
 def dead_show(scope: Scope, stream: str, group: str, id: str) -> Steps[DeadLetter | None]:
@@ -131,51 +56,110 @@ def dead_show(scope: Scope, stream: str, group: str, id: str) -> Steps[DeadLette
         after = page.after
 
 
-def dead_replay(scope: Scope, stream: str, group: str, which: Which = Which()) -> Steps[int]:
+def dead_replay(
+    scope: Scope,
+    stream: str,
+    group: str,
+    which: Which = EVERY,
+    *,
+    limit: int | None = None,
+    told: Callable[[int], None] = lambda count: None,
+) -> Steps[int]:
     """Publishes dead letters again, to the end of their stream and for their group alone; returns how many.
 
-    Each keeps its id; its attempts begin anew. What dies meanwhile is not replayed again. Raises `InvalidSchedule`, and
-    `QueueUnavailable` where the stream refuses one (those before it are replayed).
+    Each keeps its id; its attempts begin anew. What dies meanwhile is not replayed again. ``limit``: so many at the
+    most, the oldest of each partition first. ``told`` hears of each piece how many it was. Raises `InvalidSchedule`,
+    and `QueueUnavailable` where the stream refuses one (those before it are replayed).
     """
-    return (yield from _settle_all(scope, stream, group, which, "replay"))
+    return (yield from _settle_all(scope, stream, group, which, "replay", limit, told))
 
 
-def dead_discard(scope: Scope, stream: str, group: str, which: Which = Which()) -> Steps[int]:
-    """Throws dead letters away; returns how many. Raises `InvalidSchedule`."""
-    return (yield from _settle_all(scope, stream, group, which, "discard"))
+def dead_discard(
+    scope: Scope,
+    stream: str,
+    group: str,
+    which: Which = EVERY,
+    *,
+    limit: int | None = None,
+    told: Callable[[int], None] = lambda count: None,
+) -> Steps[int]:
+    """Throws dead letters away; returns how many. Words and errors are those of `dead_replay`."""
+    return (yield from _settle_all(scope, stream, group, which, "discard", limit, told))
 
 
 def _settle_all(
-    scope: Scope, stream: str, group: str, which: Which, verb: Literal["replay", "discard"]
+    scope: Scope,
+    stream: str,
+    group: str,
+    which: Which,
+    verb: Literal["replay", "discard"],
+    limit: int | None,
+    told: Callable[[int], None],
 ) -> Steps[int]:
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise InvalidSchedule("limit", limit, "want a number from 1 on, or None for all")
     count = 0
     after: str | None = None
     while True:
-        page = yield from dead_list(scope, stream, group, which, after=after, limit=MAX_ITEMS)
-        for partition, entries in _by_partition(page.letters):
+        most = MAX_ITEMS if limit is None else min(MAX_ITEMS, limit - count)
+        found, after = yield from _walk(scope, stream, group, which, after, most, fields=False)
+        for partition, entries in _by_partition(found):
             while entries:
                 (lines,) = yield [_revive(scope, partition, stream, group, verb, entries)]
-                count += sum(line.startswith(("REPLAYED", "DISCARDED")) for line in lines)
+                settled = sum(line.startswith(("REPLAYED", "DISCARDED")) for line in lines)
+                count += settled
+                told(settled)
                 for line in lines:
                     if line.startswith("BROKEN"):
                         raise QueueUnavailable(f"Redis refused: {line[7:]}")
                 entries = [entry for entry, line in zip(entries, lines, strict=True) if line == "LATER"]
-        if page.after is None:
+        if after is None or count == limit:
             return count
-        after = page.after
 
 
-def _by_partition(letters: list[DeadLetter]) -> Iterator[tuple[int, list[str]]]:
-    for partition in sorted({letter.partition for letter in letters}):
-        yield partition, [letter.entry for letter in letters if letter.partition == partition]
+def _walk(
+    scope: Scope, stream: str, group: str, which: Which, after: str | None, limit: int, *, fields: bool
+) -> Steps[tuple[list[RawLetter], str | None]]:
+    """Up to ``limit`` letters behind the cursor ``after``, and the next cursor."""
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_ITEMS:
+        raise InvalidSchedule("limit", limit, f"want a page size from 1 to {MAX_ITEMS}")
+    place = _PLACE.fullmatch(which.id or "")
+    if place is not None:
+        which = replace(which, id=None)
+    everywhere = _partitions(scope, which) if place is None else _only(scope, int(place[1]))
+    first, last = ("-", "+") if place is None else (place[2], place[2])
+    wanted = check_which(stream, group, which)
+    if after is None:
+        partition, start, end = everywhere[0] if everywhere else 0, first, last
+    else:
+        partition, start, end = _read_cursor(after)
+        if partition not in everywhere:
+            raise InvalidSchedule("after", after, "want the cursor of a page")
+    found: list[RawLetter] = []
+    while scope.namespace.layout and everywhere:
+        look = _look(scope, partition, stream, group, wanted, start, end, limit - len(found), fields)
+        ((letters, following),) = yield [look]
+        found += letters
+        if following is None:
+            if partition == everywhere[-1]:
+                break
+            partition, following = partition + 1, ("-", "+")
+        start, end = following
+        if len(found) == limit:
+            return found, _cursor(partition, start, end)
+    return found, None
 
 
-def _check(stream: str, group: str, which: Which) -> None:
-    check_plain_name("stream", stream)
-    check_plain_name("group", group)
-    for name, value in (("id", which.id), ("type", which.type), ("prefix", which.prefix or None)):
-        if value is not None:
-            check_text(name, value)
+_PLACE = re.compile(r"([0-9]{1,4})/([0-9]{1,20}-[0-9]{1,20})")
+
+
+def _only(scope: Scope, partition: int) -> range:
+    return range(partition, min(partition + 1, scope.namespace.partitions))
+
+
+def _by_partition(letters: list[RawLetter]) -> Iterator[tuple[int, list[str]]]:
+    for number in sorted({partition for partition, _, _ in letters}):
+        yield number, [entry for partition, entry, _ in letters if partition == number]
 
 
 def _partitions(scope: Scope, which: Which) -> range:
@@ -207,11 +191,19 @@ def _is_place(text: str, edge: str) -> bool:
     return text == edge or (bool(dash) and (ms + seq).isdigit() and bool(ms) and bool(seq))
 
 
-_Found = tuple[list[DeadLetter], tuple[str, str] | None]
+_Found = tuple[list[RawLetter], tuple[str, str] | None]
 
 
 def _look(
-    scope: Scope, partition: int, stream: str, group: str, which: Which, start: str, end: str, limit: int
+    scope: Scope,
+    partition: int,
+    stream: str,
+    group: str,
+    wanted: Mapping[str, Any],
+    start: str,
+    end: str,
+    limit: int,
+    fields: bool,
 ) -> Command[_Found]:
     def read(reply: Reply) -> _Found:
         read_head(reply)
@@ -219,11 +211,9 @@ def _look(
         word, _, rest = last.partition(" ")
         if word == "BROKEN":
             raise QueueUnavailable(f"Redis refused: {rest}")
-        letters = [
-            _letter(partition, stream, group, line.split(" ")[1], flat)
-            # the fields are arrays of their own behind the text
-            for line, flat in zip(lines, cast("list[list[bytes]]", reply[1:]), strict=True)
-        ]
+        # the fields are arrays of their own behind the text
+        flats = cast("list[list[bytes]]", reply[1:]) if fields else [[]] * len(lines)
+        letters = [(partition, line.split(" ")[1], flat) for line, flat in zip(lines, flats, strict=True)]
         if word == "END":
             return letters, None
         start, end = rest.split(" ")
@@ -240,11 +230,8 @@ def _look(
             "from": start,
             "to": end,
             "limit": limit,
-            "event": (which.id or "").encode(),
-            "prefix": which.prefix.encode(),
-            "type": (which.type or "").encode(),
-            "since": which.since_ms,
-            "before": which.before_ms,
+            "fields": int(fields),
+            **wanted,
         },
     )
 
@@ -269,39 +256,4 @@ def _revive(
         },
         own_args={"tenant": scope.tenant_bytes, "group": group, "verb": verb},
         item_args=entries,
-    )
-
-
-def _letter(partition: int, stream: str, group: str, entry: str, flat: list[bytes]) -> DeadLetter:
-    noted_from = len(flat) - 2 * _NOTES
-    if noted_from < 0 or flat[noted_from] != b"error":
-        noted_from = len(flat)  # not by settle.lua
-    own, noted = flat[:noted_from], flat[noted_from:]
-    fields = dict(zip(own[::2], own[1::2], strict=True))
-    notes = dict(zip(noted[::2], noted[1::2], strict=True))
-
-    def text(name: bytes, of: Mapping[bytes, bytes] = fields) -> str:
-        return of.get(name, b"").decode(errors="replace")
-
-    def number(name: bytes) -> int:
-        digits = text(name, notes)
-        return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 16 else 0
-
-    return DeadLetter(
-        partition,
-        entry,
-        stream,
-        group,
-        id=text(b"id"),
-        type=text(b"type"),
-        key=text(b"key"),
-        tenant=text(b"tenant"),
-        owner=text(b"owner") or None,
-        error=text(b"error", notes),
-        traceback=text(b"traceback", notes),
-        attempts=number(b"attempts"),
-        first_failed_ms=number(b"first_failed_ms"),
-        last_failed_ms=number(b"last_failed_ms"),
-        source_entry=text(b"entry", notes),
-        fields=fields,
     )

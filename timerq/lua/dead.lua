@@ -14,8 +14,9 @@
 -- ARGV type   text   – only those of this type; empty for any
 -- ARGV since  ms     – only those that failed last then or later
 -- ARGV before ms     – only those that failed last before that
+-- ARGV fields 0|1    – 1: with the letters' fields
 --
--- RETURN lines; behind the text, each letter's fields and values as an array of their own:
+-- RETURN lines; behind the text, with fields, each letter's fields and values as an array of their own:
 --   LETTER entry
 --   MORE from to  – last: there may be others
 --   END           – last: there are none
@@ -27,7 +28,7 @@ local ENTRIES, PIECE = 200, 10
 local FILTERS = {id = a_event, type = a_type}
 local limit, since_ms, before_ms = tonumber(a_limit), tonumber(a_since), tonumber(a_before)
 local reply, lines = {''}, {head_line}
-local looked, bytes = 0, 0
+local looked, found, bytes = 0, 0, 0
 
 local function is_wanted(fields)
   local values = {}
@@ -59,9 +60,10 @@ while true do
     from = '(' .. entries[i][1]
     if is_wanted(fields) then
       lines[#lines + 1] = 'LETTER ' .. entries[i][1]
-      reply[#reply + 1] = fields
+      found = found + 1
+      if a_fields == '1' then reply[#reply + 1] = fields end
     end
-    if looked >= ENTRIES or bytes > BYTES or #reply > limit then
+    if looked >= ENTRIES or bytes > BYTES or found >= limit then
       lines[#lines + 1] = 'MORE ' .. from .. ' ' .. last_entry
       reply[1] = table.concat(lines, '\n')
       return reply
