@@ -51,7 +51,7 @@ class AsyncOwner:
         self._queue = queue
         self._life = Life.of(name, ttl)
         self._make = make
-        self._beginning = asyncio.Lock()
+        self._changing = asyncio.Lock()  # who takes an incarnation or ends one
         self._heartbeat: AsyncHeartbeat | None = None
 
     @property
@@ -293,9 +293,9 @@ class AsyncOwner:
         """Destroys what there is, whoever armed it, and starts a new incarnation; returns how many timers went."""
         scope = await self._queue._open()
         place, level = self._life.owned(scope)._replace(incarnation=None), parse_durable(durable)
-        self._stop_heartbeat()
-        destroyed = await self._queue.run(owner.destroy(scope, place, level))
-        async with self._beginning:
+        async with self._changing:
+            self._stop_heartbeat()
+            destroyed = await self._queue.run(owner.destroy(scope, place, level))
             await self._begin(scope)
         return destroyed.swept
 
@@ -307,11 +307,12 @@ class AsyncOwner:
         """
         scope = await self._queue._open()
         level = parse_durable(durable)
-        self._stop_heartbeat()
-        if self._life.is_gone:
-            return Swept()
-        destroyed = await self._queue.run(owner.destroy(scope, self._life.owned(scope), level))
-        self._life.ended(destroyed)
+        async with self._changing:
+            self._stop_heartbeat()
+            if self._life.is_gone:
+                return Swept()
+            destroyed = await self._queue.run(owner.destroy(scope, self._life.owned(scope), level))
+            self._life.ended(destroyed)
         return destroyed.swept
 
     async def __aenter__(self) -> Self:
@@ -330,7 +331,7 @@ class AsyncOwner:
     async def _open(self) -> Scope:
         scope = await self._queue._open()
         if self._life.must_begin:
-            async with self._beginning:
+            async with self._changing:
                 if self._life.must_begin:
                     await self._begin(scope)
         return scope

@@ -49,7 +49,7 @@ class Owner:
         self._queue = queue
         self._life = Life.of(name, ttl)
         self._make = make
-        self._beginning = threading.Lock()
+        self._changing = threading.RLock()  # who takes an incarnation or ends one
         self._heartbeat: Heartbeat | None = None
 
     @property
@@ -287,9 +287,9 @@ class Owner:
         """Destroys what there is, whoever armed it, and starts a new incarnation; returns how many timers went."""
         scope = self._queue._open()
         place, level = self._life.owned(scope)._replace(incarnation=None), parse_durable(durable)
-        self._stop_heartbeat()
-        destroyed = self._queue.run(owner.destroy(scope, place, level))
-        with self._beginning:
+        with self._changing:
+            self._stop_heartbeat()
+            destroyed = self._queue.run(owner.destroy(scope, place, level))
             self._begin(scope)
         return destroyed.swept
 
@@ -301,11 +301,12 @@ class Owner:
         """
         scope = self._queue._open()
         level = parse_durable(durable)
-        self._stop_heartbeat()
-        if self._life.is_gone:
-            return Swept()
-        destroyed = self._queue.run(owner.destroy(scope, self._life.owned(scope), level))
-        self._life.ended(destroyed)
+        with self._changing:
+            self._stop_heartbeat()
+            if self._life.is_gone:
+                return Swept()
+            destroyed = self._queue.run(owner.destroy(scope, self._life.owned(scope), level))
+            self._life.ended(destroyed)
         return destroyed.swept
 
     def __enter__(self) -> Self:
@@ -324,7 +325,7 @@ class Owner:
     def _open(self) -> Scope:
         scope = self._queue._open()
         if self._life.must_begin:
-            with self._beginning:
+            with self._changing:
                 if self._life.must_begin:
                     self._begin(scope)
         return scope

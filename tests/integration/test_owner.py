@@ -387,6 +387,65 @@ def test_a_heartbeat_goes_on_until_the_owner_is_destroyed(queue: Both) -> None:
     ]
 
 
+@pytest.mark.one_server
+def test_restarts_at_once_leave_one_heartbeat(queue: Both) -> None:
+    timers = of(queue, ttl="30s")
+    if queue.kind == "sync":
+        before = set(threading.enumerate())
+        threads = [threading.Thread(target=timers.real.restart) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        beats = [thread for thread in set(threading.enumerate()) - before if thread.name == "timerq-owner"]
+        assert [thread for thread in beats if not thread._stopped.is_set()] == [timers._heartbeat]  # type: ignore[attr-defined]
+    else:
+
+        async def together() -> list[bool]:
+            await asyncio.gather(*(timers.real.restart() for _ in range(8)))
+            await asyncio.sleep(0)
+            beats = [task for task in asyncio.all_tasks() if task.get_name() == "timerq-owner"]
+            await asyncio.wait(beats, timeout=0.1)
+            return [task.done() for task in beats]
+
+        assert queue.wait(together()).count(False) == 1
+    timers.destroy()
+
+
+@pytest.mark.one_server
+def test_a_destroy_ends_also_what_is_just_being_taken(queue: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, began = owning.begin, threading.Event()
+    timers = of(queue, ttl="30s")
+
+    def begin(scope: Any, *args: Any) -> Any:
+        taken = yield from real(scope, *args)
+        began.set()
+        for _ in range(20):  # it takes its time
+            yield [owning.live(scope.namespace, timers.real._life.owned(scope))]
+        return taken
+
+    monkeypatch.setattr(owning, "begin", begin)
+    if queue.kind == "sync":
+        opening = threading.Thread(target=timers.real.open)
+        opening.start()
+        assert began.wait(5)
+        timers.destroy()
+        opening.join()
+    else:
+
+        async def together() -> None:
+            opening = asyncio.create_task(timers.real.open())
+            while not began.is_set():
+                await asyncio.sleep(0)
+            await timers.real.destroy()
+            await opening
+
+        queue.wait(together())
+    assert timers.is_gone
+    assert timers.real._heartbeat is None
+    assert owners(queue) == {}
+
+
 def settled(thread: threading.Thread) -> bool:
     thread.join(5)
     return not thread.is_alive()

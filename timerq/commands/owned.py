@@ -119,8 +119,11 @@ class Life:
         """What its heartbeat was told; whether there is any point in the next one."""
         if incarnation != self.incarnation:
             return False  # it has begun anew meanwhile, and has another heartbeat
-        self.floor = lived.floor
-        return lived.floor is None
+        if lived.floor is not None:
+            self.floor = lived.floor
+        return (
+            self.floor is None
+        )  # an answer that was given before a destroy, and is heard after it, undoes nothing
 
     def heard(self, answer: T) -> T:
         """The same answer; takes note where it says that the owner is gone."""
