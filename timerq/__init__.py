@@ -44,6 +44,7 @@ from timerq.clock import Clock
 from timerq.commands.arming import Upsert
 from timerq.commands.calling import Task
 from timerq.commands.history import History, LogEntry
+from timerq.commands.letters import DeadLetter, DeadPage, Which
 from timerq.consumer import AsyncContext, Consumer, Context
 from timerq.declare import ScheduledFunction, schedule
 from timerq.errors import (
@@ -64,6 +65,7 @@ from timerq.model import (
     Delivery,
     Event,
     Fire,
+    GroupStats,
     Outcome,
     Page,
     Policy,
@@ -95,11 +97,14 @@ __all__ = [
     "Consumer",
     "Context",
     "ContractBroken",
+    "DeadLetter",
+    "DeadPage",
     "Delivery",
     "DurabilityUnavailable",
     "Event",
     "Fault",
     "Fire",
+    "GroupStats",
     "Handle",
     "History",
     "Incomplete",
@@ -126,6 +131,7 @@ __all__ = [
     "TimerqError",
     "Timing",
     "Upsert",
+    "Which",
     "fire_now",
     "lifespan",
     "preview",

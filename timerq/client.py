@@ -17,9 +17,11 @@ from timerq.commands import upsert as upserting
 from timerq.commands.arming import Mode, Upsert, Upserted
 from timerq.commands.calling import call_every, call_later
 from timerq.commands.command import Namespace, Scope, Steps
+from timerq.commands.dead import dead_count, dead_discard, dead_list, dead_replay, dead_show
 from timerq.commands.durable import parse_durable
 from timerq.commands.history import History, history
 from timerq.commands.items import many, one
+from timerq.commands.letters import EVERY, DeadLetter, DeadPage, Which
 from timerq.commands.namespace import find_namespace, open_namespace, reopen_namespace
 from timerq.commands.planned import Applied, SetPlan
 from timerq.commands.sets import apply_set, plan_set
@@ -493,6 +495,7 @@ class TimerQueue:
         *,
         prune: bool = False,
         take_over: bool = False,
+        by: str | None = None,
         durable: str | None = None,
     ) -> Applied[Handle]:
         """Makes the set ``label`` what ``items`` say: recurring schedules without owners, each stored atomically.
@@ -500,10 +503,13 @@ class TimerQueue:
         What is so already is not touched. ``prune`` cancels what the set had before and has no longer, never anything
         of another set or of none; a key that another set declares is refused unless ``take_over``. Where a later apply
         of the set begins meanwhile, this one stops and says SUPERSEDED, so that the set ends as the later one has it.
+        ``by`` is who does it, also who sets the items that do not say so.
         """
         scope = self._open()
         level = parse_durable(durable)
-        steps = apply_set(scope, label, items, Handle, prune_others=prune, take_over=take_over, durable=level)
+        steps = apply_set(
+            scope, label, items, Handle, prune_others=prune, take_over=take_over, by=by, durable=level
+        )
         applied = self._link.run(steps)
         for item in applied.items:
             if isinstance(item, Handle):
@@ -516,6 +522,58 @@ class TimerQueue:
         """Puts an event straight onto the stream of its lane (``owner``, or ``key`` without one): PUBLISHED."""
         scope = self._open()
         return self._link.run(one(scope, edit.publish_item(scope, event, key, owner), parse_durable(durable)))
+
+    def dead_list(self, group: str, which: Which = EVERY, *, stream: str = "events") -> Iterator[DeadLetter]:
+        """The events of ``stream`` that ``group`` has given up, each partition's oldest first; see `Which`.
+
+        What dies meanwhile is not among them. Read page by page, so they may be as many as you like.
+        """
+        cursor: str | None = None
+        while True:
+            page = self.dead_list_page(group, which, stream=stream, after=cursor, limit=read.MAX_PAGE)
+            yield from page.letters
+            if (cursor := page.after) is None:
+                return
+
+    def dead_list_page(
+        self,
+        group: str,
+        which: Which = EVERY,
+        *,
+        stream: str = "events",
+        after: str | None = None,
+        limit: int = 100,
+    ) -> DeadPage:
+        """One page of `dead_list`: up to ``limit`` (1 to 200) letters behind the cursor ``after``.
+
+        A page may be shorter, also empty, with more behind it: the last one has no cursor.
+        """
+        steps = dead_list(self._look(), stream, group, which, after=after, limit=limit)
+        return self._link.run(steps)
+
+    def dead_count(self, group: str, which: Which = EVERY, *, stream: str = "events") -> int:
+        """How many dead letters of ``group`` there are."""
+        return self._link.run(dead_count(self._look(), stream, group, which))
+
+    def dead_show(self, group: str, id: str, *, stream: str = "events") -> DeadLetter | None:
+        """The latest dead letter of the event ``id`` (or at this `DeadLetter.place`), or None."""
+        return self._link.run(dead_show(self._look(), stream, group, id))
+
+    def dead_replay(
+        self, group: str, which: Which, *, stream: str = "events", limit: int | None = None
+    ) -> int:
+        """Publishes dead letters again, for ``group`` alone, at the end of their stream; returns how many.
+
+        Each keeps its id, its attempts begin anew, and what dies meanwhile is not replayed again. ``limit``: so many at
+        the most, each partition's oldest first. After `QueueUnavailable` call it again: none is published twice.
+        """
+        return self._link.run(dead_replay(self._look(), stream, group, which, limit=limit))
+
+    def dead_discard(
+        self, group: str, which: Which, *, stream: str = "events", limit: int | None = None
+    ) -> int:
+        """Throws dead letters away, for good; returns how many. ``limit`` is that of `dead_replay`."""
+        return self._link.run(dead_discard(self._look(), stream, group, which, limit=limit))
 
     def owner(self, name: str, ttl: Duration | None = None) -> Owner:
         """A handle of the timers of one owner, such as a session or an actor: every verb is scoped to it; see `Owner`.

@@ -17,10 +17,11 @@ from typing import Any, Literal
 import pytest
 import redis
 
+from tests.support.dead import give_up
 from tests.support.events import Events
 from tests.support.proxy import Fault, Proxy, Words, wait_for
 from tests.support.state import check_structure, dump
-from timerq import AsyncTimerQueue, Event, Outcome, TimerQueue, Upsert
+from timerq import AsyncTimerQueue, DeadLetter, DeadPage, Event, Outcome, TimerQueue, Upsert, Which
 from timerq.commands.dispatch import fire_all
 from timerq.commands.history import History
 from timerq.commands.planned import Applied, SetPlan
@@ -32,6 +33,7 @@ from timerq.testing import ManualClock
 EVENT = Event("t", {"n": 1})
 VALUES = (Change, Schedule, Page, Stats, Backfilled, History, SetPlan, datetime, int)
 SET = [Upsert(f"s{n}", EVENT, cron=f"{n} 9 * * MON-FRI") for n in range(3)]
+LISTS = ("list", "dead_list")
 Step = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 WALK: list[Step] = [
@@ -97,6 +99,16 @@ WALK: list[Step] = [
     ("cancel_many", ([f"m{n}" for n in range(250)],), {}),
     ("cancel_owner", ("o",), {}),
     ("cancel_prefix", ("m",), {}),
+    ("publish", (Event("mail"),), {"key": "d1"}),
+    ("publish", (Event("mail"),), {"key": "d2", "owner": "o"}),
+    ("give_up", ("mails",), {}),
+    ("dead_list", ("mails",), {}),
+    ("dead_list_page", ("mails", Which(type="mail")), {"limit": 1}),
+    ("dead_count", ("mails",), {}),
+    ("dead_show", ("mails", "0-1-1"), {}),
+    ("dead_replay", ("mails", Which(type="mail")), {}),
+    ("dead_discard", ("mails", Which()), {}),
+    ("dead_count", ("mails",), {}),
     ("stats", (), {}),
 ]
 
@@ -105,6 +117,8 @@ LOST = {
     "resume": ("edit",),
     "backfill": ("backfill",),
     "apply_set": ("enlist", "upsert", "prune"),
+    "dead_replay": ("revive",),
+    "dead_discard": ("revive",),
 }
 """Of verbs that read before they write: the scripts whose replies are lost, each once."""
 
@@ -113,6 +127,10 @@ def plain(result: Any) -> Any:
     """An answer as values that can be compared."""
     if isinstance(result, Applied):
         return result.outcome, result.generation, plain([*result.items]), result.removed
+    if isinstance(result, DeadLetter):  # its places are the server's time
+        return result.id, result.error, result.attempts, result.last_failed_ms, dict(result.fields)
+    if isinstance(result, DeadPage):
+        return plain(result.letters), result.after is None
     if isinstance(result, VALUES) or result is None:
         return result
     if isinstance(result, list):
@@ -141,11 +159,14 @@ def walk(url: str, before: Callable[[str], None], **options: Any) -> list[Any]:
                 clock.advance(*arguments)
                 queue.run(fire_all(namespace))
                 continue
+            if verb == "give_up":
+                assert queue.run(give_up(namespace, *arguments)) > 2
+                continue
             if verb == "done":
                 arguments = (event_of(queue.get(*arguments)),)
             before(verb)
             result = getattr(queue, verb)(*arguments, **words)
-            said.append((verb, plain(list(result) if verb == "list" else result)))
+            said.append((verb, plain(list(result) if verb in LISTS else result)))
         return said
 
 
@@ -162,11 +183,14 @@ def walk_async(url: str, before: Callable[[str], None], **options: Any) -> list[
                     clock.advance(*arguments)
                     await queue.run(fire_all(namespace))
                     continue
+                if verb == "give_up":
+                    assert await queue.run(give_up(namespace, *arguments)) > 2
+                    continue
                 if verb == "done":
                     arguments = (event_of(await queue.get(*arguments)),)
                 before(verb)
-                if verb == "list":
-                    result: Any = [schedule async for schedule in queue.list(*arguments, **words)]
+                if verb in LISTS:
+                    result: Any = [item async for item in getattr(queue, verb)(*arguments, **words)]
                 else:
                     result = await getattr(queue, verb)(*arguments, **words)
                 said.append((verb, plain(result)))
@@ -195,6 +219,9 @@ def test_the_walk_takes_every_verb(redis_url: str) -> None:
         verb: [str(answer.outcome) for of, answer in said if of == verb]
         for verb in ("done", "resume", "backfill", "trigger")
     }
+    dead = {verb: answer for verb, answer in said if verb in ("dead_replay", "dead_discard")}
+    assert dead["dead_replay"] == 2
+    assert dead["dead_discard"] > 0
     assert outcomes == {
         "done": ["DONE", "PAUSED", "DONE"],
         "resume": ["RESUMED"] * 4,

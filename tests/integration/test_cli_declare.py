@@ -289,3 +289,10 @@ def test_an_empty_set_is_told_in_a_sentence(run: Run, write: Write) -> None:
     run("apply", write("some.yaml", "set: none\na: {every: 5s}"))
     assert run("plan", "none.yaml").stdout == "- a  every 5s, type a\nset none: 1 to remove\n"
     assert run("apply", "none.yaml").stdout.endswith("set none: nothing was changed\n")
+
+
+def test_who_prunes_is_told(run: Run, write: Write, queue: TimerQueue) -> None:
+    run("apply", write("jobs.yaml", JOBS))
+    run("apply", write("jobs.yaml", "{set: web, schedules: []}"), "--prune", "--by", "ann")
+    assert queue.why("cleanup").entries[-1].by == "ann"
+    assert "by ann" in run("why", "cleanup").stdout

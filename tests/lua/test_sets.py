@@ -14,9 +14,10 @@ from timerq import Event, InvalidSchedule, Outcome, Upsert
 from timerq.commands import members
 from timerq.commands.arming import Upserted, timing_of
 from timerq.commands.command import Command, Steps
+from timerq.commands.history import history
 from timerq.commands.options import Membership
 from timerq.commands.planned import Applied, SetPlan
-from timerq.commands.read import list_page
+from timerq.commands.read import get, list_page
 from timerq.commands.sets import apply_set, plan_set
 from timerq.commands.wording import words_of
 
@@ -162,6 +163,18 @@ def test_a_prune_takes_only_what_carries_the_label(partition: Partition) -> None
         ("cancelled", "pruned from jobs")
     ] * 2
     partition.check()
+
+
+def test_who_applies_a_set_is_told_of_what_it_sets_and_of_what_it_removes(partition: Partition) -> None:
+    declared = declare(a={"every": 5}, b={"every": 5, "by": "ann"}, c={"every": 5})
+    apply(partition, declared, by="bob")
+    assert [s.by for s in partition.run(list_page(partition.scope, limit=200)).items] == ["bob", "ann", "bob"]
+    apply(partition, {"a": declared["a"]}, prune_others=True, by="eve")
+    told = partition.run(history(partition.scope, "b")).entries[-1]
+    assert (told.what, told.note, told.by) == ("cancelled", "pruned from jobs", "eve")
+    assert partition.run(get(partition.scope, "a")).by == "bob"
+    with pytest.raises(InvalidSchedule, match="by"):
+        apply(partition, {}, by="a\0b")
 
 
 @pytest.mark.parametrize("count", [0, 1, 199, 200, 201, 450])

@@ -83,6 +83,7 @@ def prune(
     places: Iterable[Place],
     done: list[Pruned],
     durable: Durability | None = None,
+    by: str = "",
 ) -> Steps[bool]:
     """Cancels those of the ids that are the set's, all partitions at once, and forgets the others.
 
@@ -95,7 +96,7 @@ def prune(
     while waiting and alone:
         pieces = [(partition, ids[:MAX_ITEMS]) for partition, ids in waiting.items()]
         waiting = {p: ids[MAX_ITEMS:] for p, ids in waiting.items() if len(ids) > MAX_ITEMS}
-        for answer in (yield [_prune_command(scope, member, *piece, durable) for piece in pieces]):
+        for answer in (yield [_prune_command(scope, member, *piece, durable, by) for piece in pieces]):
             if answer is None:
                 alone = False
             else:
@@ -142,7 +143,12 @@ def _members_command(
 
 
 def _prune_command(
-    scope: Scope, member: Membership, partition: int, ids: Sequence[bytes], durable: Durability | None
+    scope: Scope,
+    member: Membership,
+    partition: int,
+    ids: Sequence[bytes],
+    durable: Durability | None,
+    by: str = "",
 ) -> Command[list[Pruned] | None]:
     """It reads as what became of each id that was the set's; None where it was refused."""
 
@@ -180,6 +186,7 @@ def _prune_command(
             "tenant": scope.tenant_bytes,
             "label": member.label,
             "generation": member.generation,
+            "by": by.encode(),
         },
         item_keys=item_keys,
         durable=durable,

@@ -24,7 +24,7 @@ from timerq.commands.read import read_all
 from timerq.commands.upsert import item
 from timerq.commands.wording import Difference, differences, words_of
 from timerq.errors import InvalidSchedule
-from timerq.model import Outcome, Schedule, State, check_plain_name
+from timerq.model import Outcome, Schedule, State, check_plain_name, check_text
 from timerq.timing import first_instants, is_asked
 
 U = TypeVar("U", bound=Upserted)
@@ -65,16 +65,22 @@ def apply_set(
     *,
     prune_others: bool = False,
     take_over: bool = False,
+    by: str | None = None,
     durable: Durability | None = None,
 ) -> Steps[Applied[U]]:
     """Makes the set ``label`` what is declared, each schedule atomically; one that is so already is not touched.
 
     A schedule is a recurring `Upsert` (or its words) without an owner; its key is its name. ``prune_others`` cancels
     what carries the label and is not declared. A schedule that another set declares is refused unless ``take_over``.
+    ``by`` is who does so; a schedule may name another who sets it.
 
     Raises `InvalidSchedule` for a bad label or schedule, with nothing written.
     """
-    wanted = _check(scope, label, declared)
+    if by is not None:
+        check_text("by", by)
+    wanted = {
+        place: upsert._replace(by=upsert.by or by) for place, upsert in _check(scope, label, declared).items()
+    }
     if not take_over:
         _refuse_others(label, (yield from _read(scope, wanted)))
     generation, now_ms, is_latest = yield from enlist(scope, label, durable)
@@ -104,7 +110,7 @@ def apply_set(
         members = yield from list_members(scope, label)
         surplus += [place for place in (*members.places, *members.stale) if place not in wanted]
     done: list[Pruned] = []
-    is_latest = yield from prune(scope, member, surplus, done, durable)
+    is_latest = yield from prune(scope, member, surplus, done, durable, by or "")
     return Applied(label, Outcome.DONE if is_latest else Outcome.SUPERSEDED, generation, items, tuple(done))
 
 

@@ -21,10 +21,11 @@ def apply(
     by: str | None = None,
     durable: str | None = None,
 ) -> Applied[Handle]:
-    """Stores what has changed under the set's label, as set by ``by``: see `TimerQueue.apply_set`.
+    """Stores what has changed under the set's label, and removes the rest, as ``by``: see `TimerQueue.apply_set`.
 
     Raises `InvalidSchedule` (nothing was written), `QueueUnavailable` (running it again heals) and
     `NamespaceMismatch`.
     """
-    upserts = [upsert._replace(by=upsert.by or by) for upsert in declared.upserts]
-    return queue.apply_set(declared.label, upserts, prune=prune, take_over=take_over, durable=durable)
+    return queue.apply_set(
+        declared.label, declared.upserts, prune=prune, take_over=take_over, by=by, durable=durable
+    )

@@ -16,6 +16,7 @@
 -- ARGV tenant     text
 -- ARGV label      text   – the set's name
 -- ARGV generation number – the apply's
+-- ARGV by         text   – who applies it
 --
 -- RETURN a line an item; or one line, and nothing is done, where another apply has been announced:
 --   PRUNED version at     – it will never fire
@@ -41,7 +42,7 @@ local function prune(record, floor, id)
   version, at = version or '0', at or '0'
   -- an earlier occurrence, of whichever version, or what a trigger made may wait on the stream, unread
   if n and n ~= '0' or stored[2] or stored[3] then redis.call('SET', floor, version, 'PX', int(2 * tonumber(meta[6]))) end
-  log('cancelled', id, version, 'pruned from ' .. a_label)
+  log('cancelled', id, version, 'pruned from ' .. a_label, a_by)
   forget(id, k_due)
   redis.call('ZREM', k_set, id)
   return 'PRUNED ' .. version .. ' ' .. at

@@ -194,9 +194,12 @@ class Running:
                 raise NamespaceMismatch("a namespace with clock=manual is driven by its tests, not by a run")
             if self._declared is None:
                 return
-            upserts = [upsert._replace(by=upsert.by or self._by) for upsert in self._declared.upserts]
             self.applied = await queue.apply_set(
-                self._declared.label, upserts, prune=self._prune, take_over=self._take_over
+                self._declared.label,
+                self._declared.upserts,
+                prune=self._prune,
+                take_over=self._take_over,
+                by=self._by,
             )
         for item in self.applied.items:
             if isinstance(item, TimerqError):
