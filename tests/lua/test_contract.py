@@ -12,10 +12,11 @@ from tests.support.partition import EVENT, NOW, Partition
 from timerq import Event, NamespaceMismatch, QueueUnavailable, Upsert, keys
 from timerq.commands import cancel, dead, edit, members, owner, read, recurring, upsert
 from timerq.commands.command import Command
-from timerq.commands.consume import Settlement, lead_partition, leave, once, receive, settle
+from timerq.commands.consume import Settlement, once, receive, settle
 from timerq.commands.dispatch import Advance, Handover, advance, beat, fire, trim
 from timerq.commands.history import history
 from timerq.commands.items import gather
+from timerq.commands.lead import lead_partition, leave
 from timerq.commands.namespace import open_namespace
 from timerq.commands.options import Membership
 from timerq.commands.ranges import key_range

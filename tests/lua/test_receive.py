@@ -12,8 +12,9 @@ from tests.support.group import LEASE_MS, Group, keys_of
 from tests.support.partition import NOW, Partition
 from timerq import InvalidSchedule
 from timerq.commands import cancel, owner
-from timerq.commands.consume import RawDelivery, Received, lead_partition, receive, settle
+from timerq.commands.consume import RawDelivery, Received, receive, settle
 from timerq.commands.dispatch import trim
+from timerq.commands.lead import lead_partition
 
 
 @pytest.fixture
@@ -117,6 +118,22 @@ def test_retries_come_before_what_was_left_behind_and_that_before_new_ones(group
     group.partition.now += LEASE_MS
     assert keys_of(group.get("c2")) == ["tried", "left", "new"]
     assert group.leases().keys() == {left.entry, tried.entry, *group.leases()}
+    group.check()
+
+
+def test_what_is_taken_over_again_and_again_is_an_attempt_only_where_it_began(group: Group) -> None:
+    """Its consumers die: the first one's counts, another one's where it has said to begin."""
+    group.publish("a", "b")
+    assert [(raw.attempt, raw.counts) for raw in group.get("c0")] == [(1, True)] * 2
+    for turn in range(1, 4):
+        group.partition.now += LEASE_MS
+        a, b = group.get(f"c{turn}")
+        assert (a.delivery, a.attempt, a.counts) == (turn + 1, turn + 1, False)
+        assert (b.delivery, b.attempt, b.counts) == (turn + 1, 2, False)
+        assert group.settle(a, "begin", f"c{turn}") == "SETTLED"
+    assert group.settle(a, "retry", "c3", at_ms=NOW, error="no") == "SETTLED"
+    assert group.settle(b, "back", "c3") == "SETTLED"
+    assert [(raw.attempt, raw.counts) for raw in group.get("c4")] == [(5, True), (2, True)]
     group.check()
 
 

@@ -10,7 +10,8 @@ from tests.support.group import LEASE_MS, Group, keys_of
 from tests.support.partition import NOW, Partition
 from timerq import InvalidSchedule
 from timerq.commands import owner, read, recurring
-from timerq.commands.consume import RawDelivery, Settlement, leave, settle
+from timerq.commands.consume import RawDelivery, Settlement, settle
+from timerq.commands.lead import leave
 from timerq.model import Fire, Schedule
 
 
@@ -140,6 +141,21 @@ def test_what_is_handed_back_goes_to_the_next_who_asks_and_is_no_attempt(group: 
     group.partition.now += 700
     later = one(group, "c2")
     assert (later.entry, later.delivery, later.attempt) == (b.entry, 2, 1)
+    group.check()
+
+
+def test_what_is_given_up_before_it_began_has_the_attempts_that_began(group: Group) -> None:
+    group.publish("a", "b")
+    raw, _ = group.get()
+    assert group.settle(raw, "reject", error="unreadable", begun=False) == "SETTLED"
+    group.partition.now += LEASE_MS
+    taken = one(group, "c2")
+    assert (taken.attempt, taken.counts) == (2, False)
+    assert group.settle(taken, "reject", "c2", error="enough", begun=False) == "SETTLED"
+    assert [(letter[b"attempts"], letter[b"error"]) for letter in group.letters()] == [
+        (b"0", b"unreadable"),
+        (b"1", b"enough"),
+    ]
     group.check()
 
 

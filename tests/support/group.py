@@ -11,10 +11,10 @@ from timerq.commands.consume import (
     RawDelivery,
     Received,
     Settlement,
-    lead_partition,
     receive,
     settle,
 )
+from timerq.commands.lead import lead_partition
 
 LEASE_MS = 5_000
 

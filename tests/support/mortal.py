@@ -52,7 +52,7 @@ BAD_ATTEMPTS = 3
 
 def possible(step: str, way: str, group: str) -> bool:
     """Whether a group comes by a step, and may go that way there."""
-    if group == "free" and (step == "leading" or step.endswith("begin")):
+    if group == "free" and step == "leading":
         return False
     return way != "go" or step in ("received", "starting", "begun", "effect", "sending ack", "sent ack")
 

@@ -1,4 +1,4 @@
-"""receive, settle, lead, once: what a consumer of a group says to Redis.
+"""receive, settle, once: what a consumer of a group says to Redis.
 
 An event is handed to one consumer at a time, with a **delivery**: a number that grows each time. Who holds it is told
 by the hold of that entry alone, so what a consumer says of a delivery that has gone to another one changes nothing
@@ -30,9 +30,6 @@ from timerq.model import check_plain_name, check_text
 FROM_START = b"0-0"
 """Before every entry of a stream."""
 
-GONE_MS = 86_400_000
-"""A consumer that was not heard for longer, and holds nothing, is taken out of its group."""
-
 MAX_TRACEBACK = 16_384
 MAX_ERROR = 1_000
 MAX_OUTCOME = 200
@@ -45,8 +42,8 @@ class RawDelivery:
 
     ``attempt`` counts the handlings begun, this one included, from 1; one that was handed back before it began is not
     counted. ``waits_until_ms`` (epoch ms) is 0, but for what the reader of an ordered group is only told: it waits
-    until then to be tried again, nobody holds it, and its lane stands still. ``counts`` is False where an ordered group
-    has taken it over from a consumer that may not have begun it: ``attempt`` counts once `settle` is told ``begin``.
+    until then to be tried again, nobody holds it, and its lane stands still. ``counts`` is False where it was taken
+    over from a consumer that may not have begun it: ``attempt`` counts once `settle` is told ``begin``.
     """
 
     entry: bytes
@@ -107,7 +104,7 @@ def receive(
 
     Raises `InvalidSchedule` for bad names and numbers.
     """
-    tag, stream_bytes, group_bytes = _place(namespace, partition, stream, group)
+    tag, stream_bytes, group_bytes = group_place(namespace, partition, stream, group)
     check_plain_name("consumer", consumer)
     if not 1 <= count <= MAX_ITEMS:
         raise InvalidSchedule("count", count, f"want a number from 1 to {MAX_ITEMS}")
@@ -176,7 +173,8 @@ class Settlement:
 
     ``ack``: it is handled; ``outcome`` (a text) is kept with the last fires of its schedule.
     ``retry``: it failed, with ``error``, and is tried again at ``at_ms`` (epoch ms).
-    ``reject``: it is given up: a dead letter with ``error``, ``traceback`` and what came before.
+    ``reject``: it is given up: a dead letter with ``error``, ``traceback`` and what came before. Where it was not
+    ``begun`` now, this attempt is none.
     ``extend``: it is held for ``lease_ms`` from now.
     ``begin``: its handling begins, which an attempt that does not count yet needs to count; one that was cancelled, or
     whose owner has gone, since it was handed out is not to be handled, and acknowledged (``STALE``).
@@ -191,6 +189,7 @@ class Settlement:
     error: str = ""
     traceback: str = ""
     outcome: str = ""
+    begun: bool = True
 
 
 def settle(
@@ -208,7 +207,7 @@ def settle(
     stale, and must not be handled; ``BROKEN reason``: Redis refused, and it is still held. Raises `InvalidSchedule`
     for more items or bad names.
     """
-    tag, stream_bytes, group_bytes = _place(namespace, partition, stream, group)
+    tag, stream_bytes, group_bytes = group_place(namespace, partition, stream, group)
     check_plain_name("consumer", consumer)
     if len(items) > MAX_ITEMS:
         raise InvalidSchedule("items", len(items), f"want {MAX_ITEMS} at the most")
@@ -224,7 +223,7 @@ def settle(
             item_args += (f"t{item.delivery}", item.entry, str(item.at_ms), _text(item.error, MAX_ERROR))
         elif verb == "reject":
             item_args += (
-                *(f"r{item.delivery}", item.entry, _text(item.error, MAX_ERROR)),
+                *(f"{'r' if item.begun else 'u'}{item.delivery}", item.entry, _text(item.error, MAX_ERROR)),
                 item.traceback.encode("utf-8", "replace")[-MAX_TRACEBACK:],
                 _text(item.outcome, MAX_OUTCOME),
             )
@@ -251,50 +250,6 @@ def settle(
     )
 
 
-def lead_partition(
-    namespace: Namespace, partition: int, stream: str, group: str, consumer: str, lease_ms: int
-) -> Command[int]:
-    """Makes ``consumer`` the only reader of a partition for an ordered group; reads as the epoch, 0: another one is.
-
-    Asked again it lengthens the lease, the epoch stays; ``lease_ms`` 0 gives it up. A new epoch means that another one
-    may have read meanwhile: begin with `receive`'s ``mine``. The lease runs by the server's time.
-    """
-    tag, stream_bytes, group_bytes = _place(namespace, partition, stream, group)
-
-    def read(reply: Reply) -> int:
-        word, number = read_lines(reply)[1][0].split(" ")
-        return int(number) if word == "LEADS" else 0
-
-    return command(
-        "lead",
-        namespace,
-        partition,
-        read,
-        own_keys={"reader": keys.reader(tag, stream_bytes, group_bytes)},
-        own_args={"consumer": check_plain_name("consumer", consumer), "lease_ms": lease_ms},
-    )
-
-
-def leave(namespace: Namespace, partition: int, stream: str, group: str, consumer: str) -> Command[int]:
-    """Takes a consumer that stops out of its group, and those unheard for a day, unless they hold something; how many.
-
-    Redis keeps each name that ever read, and every process has a new one.
-    """
-    tag, stream_bytes, group_bytes = _place(namespace, partition, stream, group)
-    return command(
-        "leave",
-        namespace,
-        partition,
-        lambda reply: int(read_lines(reply)[1][0].split(" ")[1]),
-        own_keys={"stream": keys.stream(tag, stream_bytes)},
-        own_args={
-            "group": group_bytes,
-            "consumer": check_plain_name("consumer", consumer),
-            "idle_ms": GONE_MS,
-        },
-    )
-
-
 def once(scope: Scope, token: str, window_ms: int) -> Steps[bool]:
     """True for the first to ask with this token within ``window_ms``; raises `InvalidSchedule` for bad ones.
 
@@ -317,7 +272,7 @@ def once(scope: Scope, token: str, window_ms: int) -> Steps[bool]:
     return bool(first)
 
 
-def _place(namespace: Namespace, partition: int, stream: str, group: str) -> tuple[bytes, bytes, bytes]:
+def group_place(namespace: Namespace, partition: int, stream: str, group: str) -> tuple[bytes, bytes, bytes]:
     """The partition's tag, the stream's and the group's bytes; raises `InvalidSchedule` for a bad name."""
     return (
         namespace.tags[partition],

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from timerq.commands.consume import RawDelivery, Settlement, settle
@@ -80,15 +80,19 @@ class Desk:
         except ContractBroken as error:
             service.counts.unreadable += 1
             service.reporter.unreadable(raw, error)
-            self._put(Held(raw), Settlement(raw.entry, raw.delivery, "reject", error=f"unreadable: {error}"))
+            self._put(Held(raw), self._not_begun(raw, f"unreadable: {error}"))
             return 0
         handler = app.handler_of(event.type)
         if handler is None:
             self._unwanted(raw, event)
             return 0
         if event.attempt > handler.attempts:  # its handlings began, and none was heard of again
-            error_text = f"no handling of it has ended: {event.attempt - 1} of {handler.attempts} had begun"
-            self._ended(Held(raw), event, handler, Verdict("reject", error=error_text), None)
+            begun = event.attempt - 1
+            verdict = Verdict(
+                "reject", error=f"no handling of it has ended: {begun} of {handler.attempts} had begun"
+            )
+            service.reporter.failed(replace(event, attempt=begun), handler, verdict, None, 0)
+            self._put(Held(raw), self._not_begun(raw, verdict.error), "reject")
             return 0
         held = Held(raw)
         self._held[raw.entry] = held
@@ -147,9 +151,13 @@ class Desk:
     async def _handle(self, held: Held, event: Delivery, handler: Handler) -> None:
         thread: asyncio.Future[Any] | None = None
         try:
-            if not held.raw.counts and not await self._begin(held):
-                return
-            verdict, error, thread = await self._service.runner.run(handler, event)
+            if held.raw.counts:
+                verdict, error, thread = await self._service.runner.run(handler, event)
+            else:  # taken over: it may be what its last consumer died of
+                async with self._service.suspects.turn(event.attempt):
+                    if not await self._begin(held):
+                        return
+                    verdict, error, thread = await self._service.runner.run(handler, event)
         except asyncio.CancelledError:  # its time to drain is up
             self._service.counts.handed_back += 1
             self._put(held, Settlement(event.entry.encode(), event.delivery, "back"))
@@ -173,7 +181,7 @@ class Desk:
                 self._next_of_lanes()
 
     async def _begin(self, held: Held) -> bool:
-        """Has Redis count an attempt of what was taken over from a dead reader; False where it is not held."""
+        """Has Redis count an attempt of what was taken over from a dead one; False where it is not held."""
         held.begins = asyncio.get_running_loop().create_future()
         self.outbox.put(Settlement(held.raw.entry, held.raw.delivery, "begin"), held, "begin")
         word = await held.begins
@@ -208,12 +216,15 @@ class Desk:
         if how == "ack":
             settlement = Settlement(raw.entry, raw.delivery, "ack")
         elif how == "dead":
-            text = f"no handler for events of type {event.type!r}"
-            settlement = Settlement(raw.entry, raw.delivery, "reject", error=text)
+            settlement = self._not_begun(raw, f"no handler for events of type {event.type!r}")
         else:
             at_ms = service.now_ms() + LEFT_FOR_MS
             settlement = Settlement(raw.entry, raw.delivery, "back", at_ms=at_ms)
         self._put(Held(raw), settlement)
+
+    def _not_begun(self, raw: RawDelivery, error: str) -> Settlement:
+        """It is given up without this attempt."""
+        return Settlement(raw.entry, raw.delivery, "reject", error=error, begun=False)
 
     def _ended(
         self, held: Held, event: Delivery, handler: Handler, verdict: Verdict, error: BaseException | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from timerq.commands.consume import lead_partition
+from timerq.commands.lead import lead_partition
 from timerq.errors import TimerqError
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from timerq import keys
 from timerq.commands.command import MAX_ITEMS
-from timerq.commands.consume import FROM_START, RawDelivery, Received, leave, receive
+from timerq.commands.consume import FROM_START, RawDelivery, Received, receive
+from timerq.commands.lead import leave
 from timerq.consumer.backoff import Backoff
 from timerq.consumer.bell import Bell
 from timerq.consumer.desk import Desk

@@ -25,6 +25,7 @@ from timerq.consumer.loop import Reader
 from timerq.consumer.reporter import Reporter
 from timerq.consumer.runner import Runner
 from timerq.consumer.slots import Slots
+from timerq.consumer.suspects import Suspects
 from timerq.consumer.threads import Threads
 from timerq.errors import QueueUnavailable, TimerqError
 from timerq.model import Delivery, Event
@@ -59,6 +60,7 @@ class Service:
         self.slots = Slots(app.concurrency)
         self.hungry: dict[Desk, None] = {}
         self.slots.watch(self._feed)
+        self.suspects = Suspects()
         self.threads = Threads(f"timerq-{app.group}")
         self.runner = Runner(self.threads, self._context)
         self.reporter = Reporter(app.stream, app.group, self._publish)

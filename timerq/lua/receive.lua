@@ -42,6 +42,10 @@
 --
 -- A lost reply must strand nothing, and is too large to be kept: so only that there was one is remembered. Who takes what
 -- over goes by the leases, never by how long an entry was pending: one that waits for its retry is pending for long.
+--
+-- Attempts count where an event is handed out: to be told of each beginning would cost a call. What is taken over from one
+-- that is gone counts as begun once, and from then on only when it is said to begin: so who goes each time because of it is
+-- its own death, and what only lay beside it loses one attempt at the most.
 
 local ENTRIES, PIECE, USUAL_BYTES, STRANGERS = 200, 16, 65536, 1000
 
@@ -124,9 +128,9 @@ local function hand_out(entries, old)
         holder, delivery, attempt, failed, rest = read_hold(old[i])
         if not (is_page and holder == a_consumer) then
           delivery = delivery + 1
-          if not is_ordered or holder == no_consumer() then
+          if holder == no_consumer() then
             attempt = int(attempt + 1)
-          elseif byte(attempt) ~= 48 then -- it may have waited for its turn in its lane when that one went
+          elseif byte(attempt) ~= 48 then -- it may have waited for its turn when that one went
             attempt = '0' .. int(attempt + 1)
           end
         end

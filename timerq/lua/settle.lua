@@ -22,7 +22,7 @@
 -- ARGV consumer text   – who was handed them
 -- ARGV item*           – each item's letter and delivery as one word, its entry, and by the letter: a (ack) nothing, o (ack)
 --                        the outcome; t (retry) when it is tried again (ms) and the error; r (reject) the error, the
---                        traceback and the outcome; e (extend) for how long from now (ms); s (begin) nothing; b (back) from when on (ms; 0: at once)
+--                        traceback and the outcome, u the same where no handling of it has begun; e (extend) for how long from now (ms); s (begin) nothing; b (back) from when on (ms; 0: at once)
 --
 -- RETURN a line an item:
 --   SETTLED
@@ -150,7 +150,12 @@ function VERBS.r(item, why, traceback, outcome)
   return 'SETTLED'
 end
 
-local TEXTS = {a = 0, s = 0, o = 1, t = 2, r = 3, e = 1, b = 1}
+function VERBS.u(item, why, traceback, outcome)
+  item.attempt = int(math.max(0, tonumber(item.attempt) - 1))
+  return VERBS.r(item, why, traceback, outcome)
+end
+
+local TEXTS = {a = 0, s = 0, o = 1, t = 2, r = 3, u = 3, e = 1, b = 1}
 local words, entries = {}, {}
 local a = first_item_arg
 while a < #ARGV do
