@@ -76,7 +76,9 @@ async def watchdog(ctx: AsyncContext, key: str, event: Event, patience: Duration
     outcome is CREATED there was no watchdog: it is the first beat.
     """
     first_ms = ctx.event.fired_ms + resolve_duration(patience, field="patience")
-    return await ctx.schedule_upsert(key, event, every=patience, start=first_ms, restart=True)
+    return await ctx.schedule_upsert(
+        key, event, every=patience, start=first_ms, restart=True, idempotency_key=_of_this(ctx, key)
+    )
 
 
 async def retry_later(
@@ -125,9 +127,12 @@ async def stop_reminding(ctx: AsyncContext, key: str, count: int) -> int:
 
 async def _arm(ctx: AsyncContext, key: str, event: Event, delay: Duration, **words: Any) -> Upserted:
     """Arms a one-shot that a second run of the same handling does not arm again, also when it has fired."""
-    return await ctx.schedule_upsert(
-        key, event, delay=delay, idempotency_key=f"{key}@{ctx.event.id}", **words
-    )
+    return await ctx.schedule_upsert(key, event, delay=delay, idempotency_key=_of_this(ctx, key), **words)
+
+
+def _of_this(ctx: AsyncContext, key: str) -> str:
+    """An idempotency key: an event arms a key once, however often it is handled."""
+    return f"{key}@{ctx.event.id}"
 
 
 def _marked(event: Event, word: str, value: str) -> Event:

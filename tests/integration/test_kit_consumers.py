@@ -194,3 +194,22 @@ def test_a_consumer_at_work_does_not_load_the_kit():
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_a_handler_of_a_gone_owner_touches_nothing_of_the_next_incarnation(kit: TestQueue) -> None:
+    app = Consumer(NOWHERE, group="g", declares=["later"])
+    outcomes: list[str] = []
+
+    @app.on("step")
+    async def step(event: Delivery, ctx: AsyncContext) -> None:
+        await kit.aqueue.owner("actor").destroy()  # while it is handled, the actor is begun anew
+        await kit.aqueue.owner("actor").start_single("step", Event("later", "new"), "1h")
+        outcomes.append((await ctx.start_single("step", Event("later", "old"), "1h")).outcome)
+        outcomes.append((await ctx.schedule("later", delay="1h")).outcome)
+        outcomes.append((await ctx.cancel("step")).outcome)
+
+    kit.queue.owner("actor").start_single("step", Event("step"), "1s")
+    kit.advance("1s", app)
+    assert outcomes == ["OWNER_GONE"] * 3
+    (left,) = kit.pending(owner="actor")
+    assert left.event.payload == "new"

@@ -219,6 +219,29 @@ def test_a_handler_that_runs_again_when_its_timer_has_fired_does_not_arm_it_agai
     assert idle == [MINUTE]
 
 
+def test_a_beat_that_is_handled_again_begins_no_watch_anew(kit: TestQueue) -> None:
+    app = Consumer(NOWHERE, group="g")
+    alarms: list[tuple[int, int]] = []
+    outcomes: list[Outcome] = []
+
+    @app.on("beat", backoff="1h", max_backoff="1h")
+    async def beat(event: Delivery, ctx: AsyncContext) -> None:
+        outcomes.append((await watchdog(ctx, "watchdog", Event("alarm"), "20m")).outcome)
+        if event.attempt == 1:
+            raise Crash
+
+    app.on("alarm")(lambda event: alarms.append((event.n, event.at_ms - START_MS)))
+    kit.queue.publish(Event("beat"), key="lane")
+    kit.advance("80m", app)
+    assert outcomes == [Outcome.CREATED, Outcome.DUPLICATE]  # the second came after half an hour or more
+    assert alarms == [(n, 20 * n * MINUTE) for n in (1, 2, 3, 4)]
+    kit.queue.publish(Event("beat"), key="taken out of service")
+    kit.advance(0, app)
+    assert kit.queue.cancel("watchdog", owner="taken out of service")
+    kit.advance("2h", app)
+    assert kit.queue.get("watchdog", owner="taken out of service") is None
+
+
 def test_watchdog(room: Room) -> None:
     @room.on("beat")
     async def beat(event: Delivery, ctx: AsyncContext) -> None:

@@ -227,6 +227,19 @@ def test_what_cannot_be_called_with_an_event_is_refused() -> None:
         make_handler("", by_place)
 
 
+def test_an_async_handler_awaits_its_context() -> None:
+    async def forgets(event: Delivery, ctx: Context) -> None: ...
+
+    with pytest.raises(InvalidSchedule, match="want AsyncContext in an async handler"):
+        make_handler("t", forgets)
+
+    async def awaits(event: Delivery, ctx: AsyncContext) -> None: ...
+
+    def blocks(event: Delivery, ctx: Context) -> None: ...
+
+    assert make_handler("t", awaits).takes == make_handler("t", blocks).takes == ("event", "ctx")
+
+
 def test_an_annotation_that_means_nothing_here_is_refused() -> None:
     class Local: ...
 
@@ -330,6 +343,11 @@ def test_one_run_arms_one_timer_under_one_name() -> None:
     with pytest.raises(InvalidSchedule, match="name"):
         arm(what, delay="2h")
     arm(what, delay="2h", name="second")
+    payload = {"n": 1}
+    arm(what, delay="1h", name="counted", payload=payload)
+    payload["n"] = 2
+    with pytest.raises(InvalidSchedule, match="name"):
+        arm(what, delay="1h", name="counted", payload=payload)
 
 
 def test_what_an_app_does_not_declare_is_refused() -> None:
@@ -360,8 +378,19 @@ def test_an_upsert_of_a_handler_with_an_idempotency_key_is_remembered_as_an_armi
         return str(item.args[1])
 
     assert options(delay="5m").endswith(" =60000")
-    assert "=" not in options(every="5m")  # of a recurring one, the body counts
-    assert "=" not in options(cron="* * * * *")
+    assert options(every="5m").endswith(" =60000")
+    assert options(every="5m", jitter="1s").endswith(" =60000")
+    assert options(cron="* * * * *").endswith(" =60000")
+
+
+def test_a_handler_of_a_gone_owner_cancels_nothing_in_its_lane() -> None:
+    def incarnation(item: Any) -> str:
+        return str(item.args[2])
+
+    assert incarnation(arming(owner="o").cancel("k", ...)) == "17"
+    assert incarnation(arming().cancel("k", ...)) == "17"
+    assert incarnation(arming(owner="o").cancel("k", "another")) == ""
+    assert incarnation(arming(owner="o").cancel("k", None)) == ""
 
 
 def test_a_timer_that_a_handler_starts_is_its_lanes() -> None:

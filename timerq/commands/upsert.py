@@ -60,8 +60,8 @@ def item(
     """The command's part for one upsert; it reads as a ``make``, a client's kind of `Upserted`.
 
     ``incarnation`` is an owner handle's (a version). ``now`` is needed for calendars; without it the script says what
-    time it is and is asked again. ``fold_ms`` is for one-shots with an idempotency key: it is remembered for so long,
-    and a second call is a DUPLICATE whatever its body. Raises `InvalidSchedule`.
+    time it is and is asked again. ``fold_ms`` is for what has an idempotency key: it is remembered for so long, and a
+    second call is a DUPLICATE whatever its body. Raises `InvalidSchedule`.
     """
     wanted = upsert if type(upsert) is Upsert else Upsert.of(upsert)
     event = wanted.event
@@ -87,7 +87,7 @@ def item(
     if member is not None:
         definition += ("y", member.label.encode())
     if kind == "c" and not waits(timing):
-        return _calendar(scope, wanted, timing, definition, make, incarnation, now, member)
+        return _calendar(scope, wanted, timing, definition, make, incarnation, now, member, fold_ms)
     options = options_of(wanted, timing, incarnation, None, member)
     return _assemble(scope, wanted, when_of(timing), options, definition, make, member, fold_ms)
 
@@ -101,6 +101,7 @@ def _calendar(
     incarnation: int | None,
     now: Now | None,
     member: Membership | None,
+    fold_ms: int | None,
 ) -> Item[U]:
     """The item of one whose instants are computed here; built anew where the first has passed on its way."""
     id = keys.identity(
@@ -120,7 +121,7 @@ def _calendar(
             # Nothing is left: the script refuses it, unless it is stored just so and its last occurrence waits.
             first_ms, then_ms = timing.until_ms + 1, 0
         options = options_of(wanted, timing, incarnation, then_ms, member)
-        return _assemble(scope, wanted, f"@{first_ms}", options, definition, make, member)
+        return _assemble(scope, wanted, f"@{first_ms}", options, definition, make, member, fold_ms)
 
     def rebuild(now_ms: int) -> Item[U]:
         """Looks ahead by twice as long as the last one took: a period may be shorter than the way to Redis."""

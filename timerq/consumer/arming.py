@@ -18,6 +18,7 @@ from timerq.commands.command import Scope
 from timerq.commands.edit import publish_item
 from timerq.commands.items import Item
 from timerq.errors import InvalidSchedule
+from timerq.lua import Word
 from timerq.model import Change, Codec, Delivery, Event, check_text
 from timerq.timing import Duration, Instant, resolve_instant, resolve_wait
 
@@ -40,7 +41,7 @@ class Arming:
     scope: Scope
     declared: Callable[[str], bool]
     memory_ms: int
-    armed: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    armed: dict[str, tuple[Word, ...]] = field(default_factory=dict)
 
     def schedule(
         self,
@@ -59,10 +60,11 @@ class Arming:
         event = self._event(Event(type, payload, stream=self.event.stream, codec=codec), correlation)
         given = type if name is None else name
         check_text("name", given)
-        self._once(given, (type, at_ms, payload))
         key = self.scoped(given)
         wanted = Upsert(key, event, at=at_ms, owner=self.event.lane, idempotency_key=key)
-        return upserting.item(self.scope, wanted, incarnation=self.event.version, fold_ms=self.memory_ms)
+        item = upserting.item(self.scope, wanted, incarnation=self.event.version, fold_ms=self.memory_ms)
+        self._once(given, item.args)
+        return item
 
     def scoped(self, name: str) -> str:
         """The key of the timer that this event's handler arms under ``name``."""
@@ -80,8 +82,7 @@ class Arming:
         except TypeError as error:
             raise InvalidSchedule("words", sorted(words), f"want the words of upsert ({error})") from None
         incarnation = self.event.version if owner is ... else None
-        is_folded = wanted.idempotency_key is not None and wanted.every is None and wanted.cron is None
-        fold_ms = self.memory_ms if is_folded else None
+        fold_ms = None if wanted.idempotency_key is None else self.memory_ms
         return upserting.item(self.scope, wanted, incarnation=incarnation, now=now, fold_ms=fold_ms)
 
     def start(self, wanted: Upsert, now: Callable[[], int]) -> Item[Upserted]:
@@ -92,8 +93,9 @@ class Arming:
         return upserting.item(self.scope, wanted, incarnation=self.event.version, now=now)
 
     def cancel(self, key: str, owner: Owner) -> Item[Change]:
-        """A cancel in the event's lane."""
-        return cancelling.item(self.scope, key, self._owner(owner))
+        """A cancel in the event's lane; by an event of a gone owner, it cancels nothing of a later incarnation."""
+        incarnation = self.event.version if owner is ... else None
+        return cancelling.item(self.scope, key, self._owner(owner), incarnation=incarnation)
 
     def publish(self, event: Event, key: str | None, owner: Owner) -> Item[Change]:
         """An event straight onto the lane."""
@@ -120,10 +122,9 @@ class Arming:
         own = {**(event.correlation or {}), **(correlation or {})}
         return replace(event, correlation={**self.event.correlation, CAUSATION: self.event.id, **own})
 
-    def _once(self, name: str, what: tuple[Any, ...]) -> None:
+    def _once(self, name: str, what: tuple[Word, ...]) -> None:
         """One handling arms one timer under one name: a second one would silently be folded into the first."""
-        before = self.armed.setdefault(name, what)
-        if before is not what and before != what:
+        if self.armed.setdefault(name, what) != what:
             raise InvalidSchedule(
                 "name", name, "want a name= of its own: this handler has armed another timer under this one"
             )

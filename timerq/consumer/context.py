@@ -38,6 +38,7 @@ class AsyncContext:
     """What an async handler gets besides its event. For the time of its handling only."""
 
     is_handler_context: ClassVar[bool] = True
+    is_awaited: ClassVar[bool] = True
     __slots__ = ("_arming", "_reach", "event")
 
     def __init__(self, arming: Arming, reach: Reach) -> None:
@@ -73,7 +74,8 @@ class AsyncContext:
         """`upsert` with its words, in the event's lane unless ``owner`` says otherwise (None: no owner).
 
         A one-shot's ``delay`` counts from the event's ``fired_ms``. Each call replaces what is there; one with an
-        ``idempotency_key`` is remembered as long as those of `schedule`, and whatever its body a second is a DUPLICATE.
+        ``idempotency_key`` is remembered as long as those of `schedule`, and whatever its body a second is a DUPLICATE,
+        also of what recurs.
         """
         arming = self._arming
         item = arming.upsert(key, event, owner, words, await self._reach.clock())
@@ -108,7 +110,10 @@ class AsyncContext:
         return await self._start(owned.recurring(self.event.lane, key, event, every, initial_delay))
 
     async def cancel(self, key: str, *, owner: Owner = ...) -> Change:
-        """Cancels the schedule of ``key`` in the event's lane, or of another ``owner``: CANCELLED or NOT_PENDING."""
+        """Cancels the schedule of ``key`` in the event's lane, or of another ``owner``: CANCELLED or NOT_PENDING.
+
+        OWNER_GONE where the lane's owner was destroyed after the event was armed: what is there now is another's.
+        """
         return await self._reach.call(self._arming.scope, self._arming.cancel(key, owner))
 
     async def publish(self, event: Event, *, key: str | None = None, owner: Owner = ...) -> Change:
@@ -142,6 +147,7 @@ class Context:
     """What a sync handler gets besides its event: the verbs of `AsyncContext`, blocking."""
 
     is_handler_context: ClassVar[bool] = True
+    is_awaited: ClassVar[bool] = False
     __slots__ = ("_context", "_loop", "event")
 
     def __init__(self, context: AsyncContext, loop: asyncio.AbstractEventLoop) -> None:

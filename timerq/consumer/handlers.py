@@ -96,9 +96,9 @@ def make_handler(
     timeout_ms = None if timeout is None else resolve_duration(timeout, field="timeout")
     if timeout_ms == 0:
         raise InvalidSchedule("timeout", timeout, "want a duration above 0, or None for no bound")
-    takes, names, found = _parameters(function)
-    wanted = found if model is None else model
     is_async = _is_async(function)
+    takes, names, found = _parameters(function, is_async)
+    wanted = found if model is None else model
     takes_context = _CONTEXT in takes or _CONTEXT in names.values()
     return Handler(
         type_,
@@ -133,7 +133,7 @@ def _is_async(function: Any) -> bool:
     )
 
 
-def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, str], Any]:
+def _parameters(function: Callable[..., Any], is_async: bool) -> tuple[tuple[str, ...], dict[str, str], Any]:
     """What it takes by place and by name, and the model that the annotation of its payload names."""
     if isinstance(function, ScheduledFunction):
         return (), {}, None
@@ -153,6 +153,10 @@ def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str
         if isinstance(parameter.annotation, str) and hint is None and parameter.name not in _BY_NAME:
             # what it means cannot be told: an event in a model's place would be found out only when one comes
             want = "want annotations that can be looked up where it is defined, or parameters event, ctx, payload"
+            raise InvalidSchedule("function", f"{function!r}: {parameter}", want)
+        if is_async and getattr(hint, "is_awaited", True) is False:
+            # it would forget to await, and nothing would happen
+            want = "want AsyncContext in an async handler, whose verbs are awaited"
             raise InvalidSchedule("function", f"{function!r}: {parameter}", want)
         is_needed = parameter.default is parameter.empty
         what = _meant(parameter.name, hint, {*takes, *names.values()}, is_needed)
