@@ -24,12 +24,12 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ExponentialWithJitterBackoff
-from redis.connection import HiredisRespSerializer
 from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
 from timerq.embedded import EmbeddedRedis
 from timerq.errors import InvalidSchedule, QueueUnavailable
+from timerq.packing import TextPacker, packing
 
 logger = logging.getLogger("timerq")
 
@@ -154,15 +154,6 @@ def _target(url: str) -> tuple[Target, EmbeddedRedis | None]:
     return Target("standalone", server.url), server
 
 
-class TextPacker(HiredisRespSerializer):
-    """Writes commands as redis-py does, but numbers as texts: `timerq.commands.command.Command.call` says why."""
-
-    def pack(self, *args: Any) -> Any:
-        """A command's words as what goes over the wire."""
-        texts: list[Any] = [str(word) if type(word) is int else word for word in args]
-        return super().pack(*texts)
-
-
 def _backoff() -> ExponentialWithJitterBackoff:
     return ExponentialWithJitterBackoff(cap=1.0, base=0.02)
 
@@ -279,13 +270,14 @@ class AsyncConnections:
 
     def _make(self) -> Any:
         if self._target.kind == "standalone":
-            return redis.asyncio.Redis.from_url(self._target.url, **self._options)
+            return packing(redis.asyncio.Redis.from_url(self._target.url, **self._options))
         if self._target.kind == "sentinel":
             sentinel = redis.asyncio.Sentinel(
                 list(self._target.sentinels), sentinel_kwargs={"socket_timeout": 1.0}
             )
             self._sentinel = sentinel
-            return sentinel.master_for(self._target.master, **{**self._options, **self._target.options})
+            options = {**self._options, **self._target.options}
+            return packing(sentinel.master_for(self._target.master, **options))
         return redis.asyncio.RedisCluster.from_url(self._target.url, **self._options)
 
     async def open(self) -> Any:

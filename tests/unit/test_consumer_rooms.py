@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+import pickle
+from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any
 
 import pydantic
@@ -295,6 +296,16 @@ def test_an_entry_is_read() -> None:
     assert (event.at.timestamp(), event.fired_at.timestamp()) == (1, 2)
     assert event.correlation == {"a": "b"}
     assert decode(raw(owner=b""), partition=4, stream="s", group="g").lane == "k"
+
+
+def test_an_event_that_was_read_is_as_one_that_was_made() -> None:
+    event = decode(raw(), partition=4, stream="s", group="g")
+    made = Delivery(**{one.name: getattr(event, one.name) for one in fields(Delivery)})
+    assert type(event) is Delivery
+    assert (event, repr(event)) == (made, repr(made))
+    assert pickle.loads(pickle.dumps(event)) == replace(event) == event != replace(event, n=event.n + 1)
+    with pytest.raises(FrozenInstanceError):
+        event.n = 3  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from redis.sentinel import MasterNotFoundError
 
 from timerq.errors import InvalidSchedule
 from timerq.exchange import unavailable
+from timerq.packing import Packing
 from timerq.topology import AsyncConnections, parse_url
 
 
@@ -82,3 +83,12 @@ def test_a_master_nobody_knows_is_told_without_the_objects_of_the_client() -> No
     assert str(unavailable(error)) == (
         "Redis is away or refuses: No master found for 'name': no Sentinel that answers knows it"
     )
+
+
+@pytest.mark.parametrize("url", ["redis://h:1", "rediss://h:1", "unix:///s", "redis+sentinel://h:1/name"])
+def test_an_asynchronous_connection_writes_commands_as_a_blocking_one(url: str) -> None:
+    pool = AsyncConnections(url).client.connection_pool
+    connection = pool.connection_class(**pool.connection_kwargs)
+    packed = b"".join(connection.pack_command("CONFIG GET", b"\xff", "\u00e4", 17))
+    assert packed == b"*5\r\n$6\r\nCONFIG\r\n$3\r\nGET\r\n$1\r\n\xff\r\n$2\r\n\xc3\xa4\r\n$2\r\n17\r\n"
+    assert isinstance(connection, Packing)

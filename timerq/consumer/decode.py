@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from timerq import codec
 from timerq.commands.consume import RawDelivery
 from timerq.errors import ContractBroken
-from timerq.model import Delivery
+from timerq.model import Delivery, make_delivery
 
 
 def decode(raw: RawDelivery, *, partition: int, stream: str, group: str) -> Delivery:
@@ -17,26 +17,26 @@ def decode(raw: RawDelivery, *, partition: int, stream: str, group: str) -> Deli
     """
     fields = raw.fields
     try:
-        return Delivery(
-            id=fields[b"id"].decode(),
-            type=fields[b"type"].decode(),
-            key=fields[b"key"].decode(),
-            tenant=fields[b"tenant"].decode(),
-            owner=fields[b"owner"].decode() or None,
-            at_ms=int(fields[b"at"]),
-            fired_ms=int(fields[b"fired_ms"]),
-            n=int(fields[b"n"]),
-            version=int(fields[b"version"]),
-            missed=int(fields[b"missed"]),
-            payload=codec.decode(fields[b"content_type"].decode(), fields[b"payload"]),
-            correlation=codec.decode_correlation(fields[b"correlation"]),
-            stream=stream,
-            group=group,
-            attempt=raw.attempt,
-            delivery=raw.delivery,
-            partition=partition,
-            entry=raw.entry.decode(),
-            backfill=fields.get(b"backfill") == b"1",
+        return make_delivery(
+            fields[b"id"].decode(),
+            fields[b"type"].decode(),
+            fields[b"key"].decode(),
+            fields[b"tenant"].decode(),
+            fields[b"owner"].decode() or None,
+            int(fields[b"at"]),
+            int(fields[b"fired_ms"]),
+            int(fields[b"n"]),
+            int(fields[b"version"]),
+            int(fields[b"missed"]),
+            codec.decode(fields[b"content_type"].decode(), fields[b"payload"]),
+            codec.decode_correlation(fields[b"correlation"]),
+            stream,
+            group,
+            raw.attempt,
+            raw.delivery,
+            partition,
+            raw.entry.decode(),
+            fields.get(b"backfill") == b"1",
         )
     except KeyError as error:
         raise ContractBroken(f"it has no field {error.args[0].decode()!r}") from None

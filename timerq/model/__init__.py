@@ -8,7 +8,7 @@ delivery  an event in the hands of a handler
 """
 
 from timerq.model.answers import Backfilled, Change, GroupStats, Outcome, Page, Stats, Swept
-from timerq.model.delivery import Delivery
+from timerq.model.delivery import Delivery, make_delivery
 from timerq.model.names import (
     MAX_NAME_BYTES,
     check_plain_name,
@@ -45,6 +45,7 @@ __all__ = [
     "check_plain_name",
     "check_text",
     "instant_text",
+    "make_delivery",
     "tick_name",
     "to_datetime",
 ]
