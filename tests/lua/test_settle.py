@@ -228,6 +228,33 @@ def test_one_that_cannot_be_settled_stops_no_other_and_is_still_held(group: Grou
     group.check()
 
 
+def test_what_is_lengthened_and_handed_back_in_one_call_is_free_at_once(group: Group) -> None:
+    group.publish("a")
+    raw = one(group)
+    assert (
+        group.say(
+            "c1",
+            Settlement(raw.entry, raw.delivery, "extend", lease_ms=60_000),
+            Settlement(raw.entry, raw.delivery, "back"),
+        )
+        == ["SETTLED"] * 2
+    )
+    assert one(group, "c2").entry == raw.entry
+
+
+def test_what_cannot_be_acknowledged_is_still_held(group: Group) -> None:
+    group.publish("a")
+    raw = one(group)
+    held = group.leases()
+    group.partition.client.rename(group.stream_key, b"away")
+    group.partition.client.set(group.stream_key, "not a stream")
+    assert group.settle(raw, "ack").startswith("BROKEN WRONGTYPE")
+    group.partition.client.rename(b"away", group.stream_key)
+    assert group.leases() == held
+    assert group.settle(raw, "ack") == "SETTLED"
+    group.check()
+
+
 def test_a_call_takes_two_hundred(group: Group) -> None:
     group.publish(*["k"] * 200)
     raws = group.get(count=200)

@@ -34,7 +34,7 @@
 
 local call, match, find, sub, byte = redis.call, string.match, string.find, string.sub, string.byte
 local lines = {head_line}
-local cleared, leased = {}, {}
+local cleared = {}
 local dead = {} -- items that are to begin, and whose schedule or owner has gone since they were handed out
 
 -- One of a record's values: more than 64 bytes would double the record's size.
@@ -64,8 +64,10 @@ local function tell_schedule(item, word, summary, failure)
 end
 
 local function acknowledged(item)
+  local count = call('XACK', k_stream, a_group, item.entry) -- raises on what is no stream: then it is still held
   cleared[#cleared + 1] = item.entry
-  return call('XACK', k_stream, a_group, item.entry) == 1
+  if count == 1 and meta[7] then pcall(count_out, sub(k_stream, #PREFIX + 3), a_group, item.id, item.entry) end
+  return count == 1
 end
 
 -- Whether the group still waits for it; what it does not wait for, nobody holds.
@@ -129,8 +131,7 @@ function VERBS.s(item)
 end
 
 function VERBS.e(item, ms)
-  leased[#leased + 1] = int(now_ms + tonumber(ms))
-  leased[#leased + 1] = item.entry
+  call('ZADD', k_lease, 'XX', int(now_ms + tonumber(ms)), item.entry)
   return 'SETTLED'
 end
 
@@ -213,7 +214,6 @@ for i = 1, #words do
     if word == 'STALE' then settled[item.entry] = true end
   end
 end
-if #leased > 0 then call('ZADD', k_lease, 'XX', unpack(leased)) end
 if #cleared > 0 then
   call('ZREM', k_lease, unpack(cleared))
   call('HDEL', k_hold, unpack(cleared))
