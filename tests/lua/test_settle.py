@@ -359,6 +359,15 @@ def test_the_last_outcome_of_each_occurrence_is_kept_with_the_fires(group: Group
     )
 
 
+def test_outcomes_stay_with_the_last_fires_where_the_schedule_is_set_anew(group: Group) -> None:
+    raw = fired(group, 0, every=1000, initial_delay=0)
+    assert group.settle(raw, "ack", outcome="sent 3") == "SETTLED"
+    group.partition.upsert(every=2000)
+    assert [(fire.outcome, fire.summary) for fire in get(group).fires] == [("ok", "sent 3")]
+    group.partition.upsert(every=3000, reset=True)
+    assert get(group).fires == ()
+
+
 def test_an_outcome_makes_no_record_larger_than_a_listpack_holds(group: Group) -> None:
     for turn in range(12):
         words = {"every": 1000, "initial_delay": 0} if turn == 0 else {}

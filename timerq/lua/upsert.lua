@@ -97,7 +97,7 @@ local function drop_stale_fields(record, from, to, kept, keep_fires)
   for i = from, to, 2 do wanted[ARGV[i]] = true end
   local stale = {}
   for _, field in ipairs(redis.call('HKEYS', record)) do
-    if not wanted[field] and not string.find(field, kept) and not (keep_fires and string.find(field, '^l%d$')) then
+    if not wanted[field] and not string.find(field, kept) and not (keep_fires and string.find(field, '^[lr]%d$')) then
       stale[#stale + 1] = field
     end
   end
