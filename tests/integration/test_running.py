@@ -27,6 +27,7 @@ from timerq import (
     tick_name,
 )
 from timerq.consumer import AsyncContext, Consumer
+from timerq.dispatcher import Dispatcher
 from timerq.embedded import EmbeddedRedis
 from timerq.errors import Incomplete, TimerqError
 from timerq.model import Delivery
@@ -173,6 +174,54 @@ def test_a_block_that_fails_stops_all(redis_url: str) -> None:
             asyncio.run(main())
         assert queue.stats().dispatchers == []
         assert no_threads_of_ours()
+
+
+@pytest.mark.one_server
+@pytest.mark.parametrize("how", ["request_stop", "signal", "cancel"])
+def test_who_asks_for_the_end_while_it_starts_is_heard(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    starting, go_on = threading.Event(), threading.Event()
+    real = Dispatcher.start
+
+    def start(self: Dispatcher) -> None:
+        starting.set()
+        assert go_on.wait(10)
+        real(self)
+
+    monkeypatch.setattr(Dispatcher, "start", start)
+
+    async def ask(running: Running, entering: asyncio.Task[None]) -> None:
+        await asyncio.to_thread(starting.wait, 10)
+        if how == "cancel":
+            entering.cancel()
+        elif how == "signal":
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            running.request_stop()
+        await until(running._asked.is_set)
+        go_on.set()
+
+    async def main(running: Running) -> None:
+        async def enter() -> None:
+            async with running:
+                pass
+
+        entering = asyncio.create_task(enter())
+        await ask(running, entering)
+        await asyncio.wait({entering}, timeout=30)
+        assert entering.cancelled() == (how == "cancel")
+        if how != "cancel":
+            entering.result()
+        assert running.app._service is None
+        with pytest.raises(TimerqError, match="begun before"):
+            await running.__aenter__()
+
+    with TimerQueue.connect(redis_url) as queue:
+        app = Consumer(queue, group=GROUP)
+        asyncio.run(main(run(queue, app, keep_alive=how == "signal")))
+        assert queue.stats().dispatchers == []
+    assert no_threads_of_ours()
 
 
 @pytest.mark.one_server
@@ -328,7 +377,7 @@ def test_it_is_the_lifespan_of_a_web_server(redis_url: str) -> None:
     seen = Seen()
     with TimerQueue.connect(redis_url) as queue:
         app = Consumer(queue, group=GROUP)
-        web = Web(lifespan(queue, app, [ticking(seen)]))
+        web = Web(lifespan(queue, app, (tick for tick in [ticking(seen)])))
 
         async def main() -> None:
             for _ in range(2):
@@ -342,6 +391,11 @@ def test_it_is_the_lifespan_of_a_web_server(redis_url: str) -> None:
                 assert queue.stats().dispatchers == []
 
         asyncio.run(main())
+
+
+def test_a_web_server_is_not_kept_alive_by_a_run() -> None:
+    with pytest.raises(InvalidSchedule, match="keep_alive"):
+        lifespan("redis://127.0.0.1:1/0", Consumer(group=GROUP), keep_alive=True)
 
 
 def test_a_web_server_is_told_that_redis_is_away() -> None:
@@ -406,6 +460,26 @@ def test_fire_now_by_key_and_from_a_run(queue: TimerQueue) -> None:
     after = queue.get("weekly")
     assert after is not None
     assert (after.version, after.at_ms, after.n) == (stored.version, stored.at_ms, 0)
+
+
+@pytest.mark.one_server
+def test_an_async_handler_is_told_not_to_wait_for_itself(redis_url: str) -> None:
+    seen = Seen()
+    with TimerQueue.connect(redis_url) as queue:
+        app = Consumer(queue, group=GROUP)
+        running = start(queue, app)
+
+        @app.on("ask")
+        async def ask(event: Delivery) -> None:
+            try:
+                running.fire_now("another")
+            except TimerqError as error:
+                seen.add(str(error))
+
+        queue.publish(Event("ask"), key="k")
+        (said,) = seen.wait(1)
+        running.stop()
+    assert "want await timerq.fire_now" in said
 
 
 @pytest.mark.one_server

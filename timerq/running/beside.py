@@ -101,6 +101,10 @@ class Started:
         loop = self._loop
         if loop is None or not self._thread.is_alive():
             raise TimerqError("this run has stopped")
+        if threading.current_thread() is self._thread:
+            raise TimerqError(
+                "an async handler would wait for itself: want await timerq.fire_now(app, …) there"
+            )
         return asyncio.run_coroutine_threadsafe(
             self._running.fire_now(schedule, fired_at=fired_at), loop
         ).result()

@@ -109,6 +109,7 @@ class Running:
         self._by = by
         self._name = name
         self._dispatcher: Dispatcher | None = None
+        self._starting: asyncio.Future[Any] | None = None
         self._threads = Threads("timerq-run")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._app_place: Place | None = None
@@ -128,7 +129,12 @@ class Running:
             if not self._asked.is_set():
                 url, namespace, *_, options = self._place
                 self._dispatcher = Dispatcher(url, namespace=namespace, name=self._name, **options)
-                await self._threads.call(self._dispatcher.start)
+                self._starting = self._threads.call(self._dispatcher.start)
+                await asyncio.wait(
+                    {self._starting}
+                )  # also where this task is cancelled, it goes on in its thread
+                self._starting.result()
+            if not self._asked.is_set():  # nobody has asked to stop in the meantime
                 await self._serve()
         except BaseException:
             await self.stop()
@@ -237,7 +243,8 @@ class Running:
                 await asyncio.wait({self._serving})
             if self._app_place is not None:
                 self.app.place = self._app_place
-        if self._dispatcher is not None:
+        if self._dispatcher is not None and self._starting is not None:
+            await asyncio.wait({self._starting})
             await self._threads.call(self._dispatcher.stop)
         self._threads.close()
         if self._loop is not None:

@@ -30,13 +30,7 @@ def gather(
     """
     if schedules is None:
         return None, []
-    if isinstance(schedules, (ScheduledFunction, DeclaredSet, str, os.PathLike)):
-        things: list[Any] = [schedules]
-    else:
-        try:
-            things = list(schedules)
-        except TypeError:
-            raise _refused(schedules) from None
+    things = each(schedules)
     declared: list[Declared] = []
     functions: list[ScheduledFunction[..., Any]] = []
     own_labels: list[str] = []
@@ -61,6 +55,16 @@ def gather(
     if label is None:
         label = own_labels[0] if len(things) == 1 and own_labels else default_label
     return make_set(label, declared, "schedules", "label="), functions
+
+
+def each(schedules: Schedules) -> list[Any]:
+    """What ``schedules`` are, one by one. Raises `InvalidSchedule` for what is neither one nor several."""
+    if isinstance(schedules, (ScheduledFunction, DeclaredSet, str, os.PathLike)):
+        return [schedules]
+    try:
+        return list(schedules)
+    except TypeError:
+        raise _refused(schedules) from None
 
 
 def attach(app: Consumer, functions: Iterable[ScheduledFunction[..., Any]]) -> None:

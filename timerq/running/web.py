@@ -9,8 +9,9 @@ from typing import Any
 from timerq.async_client import AsyncTimerQueue
 from timerq.client import TimerQueue
 from timerq.consumer import Consumer
+from timerq.errors import InvalidSchedule
 from timerq.running.block import Running, run
-from timerq.running.schedules import Schedules
+from timerq.running.schedules import Schedules, each
 
 Lifespan = Callable[..., AbstractAsyncContextManager[dict[str, Running]]]
 """Called with the web application; a context manager for as long as it is served, which gives it its state."""
@@ -28,9 +29,14 @@ def lifespan(
     ``{"timerq": running}``; ``words`` are those of `run`. A server that is started twice starts it twice. Signals are
     the server's own business.
 
-    Raises what `run` raises for bad arguments, here and now; what it raises on entering, the server reports as a
-    failed start.
+    Raises what `run` raises for bad arguments, and for ``keep_alive``, here and now; what it raises on entering, the
+    server reports as a failed start.
     """
+    if words.get("keep_alive"):
+        raise InvalidSchedule("keep_alive", True, "want it left out: a server says itself when it ends")
+    schedules = (
+        None if schedules is None else each(schedules)
+    )  # an iterator would be used up by the first run
     run(queue, app, schedules, **words)  # refuses what cannot be, before any server is started
 
     @asynccontextmanager
