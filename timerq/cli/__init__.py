@@ -6,7 +6,9 @@ lines     JSON lines → upserts    options  what is published, when, under whic
 ask       before what cannot be taken back
 arm       upsert                  change   cancel trigger pause resume publish
 describe  get, and what a dry run says     recur    preview next backfill done
-look      list count stats tail            why      why
+look      list count stats                 why      why
+follow    tail                             dead     dead (with letters: which ones, and how they look)
+owner     owner
 declare   plan apply crontab               plans    what they show
 run       init worker dev         demo     demo (with ledger: what was promised, and what came)
 consume   consume                 develop  the app of dev, begun anew when files change
@@ -19,7 +21,22 @@ import sys
 import click
 
 from timerq import __version__
-from timerq.cli import arm, change, consume, declare, demo, describe, develop, look, recur, run, why
+from timerq.cli import (
+    arm,
+    change,
+    consume,
+    dead,
+    declare,
+    demo,
+    describe,
+    develop,
+    follow,
+    look,
+    owner,
+    recur,
+    run,
+    why,
+)
 from timerq.cli.base import Commands, where_options
 
 
@@ -66,8 +83,10 @@ for command in (
     declare.crontab,
     run.worker,
     consume.consume,
-    look.tail,
+    follow.tail,
+    dead.dead,
     look.stats,
+    owner.owner,
     run.dev,
     develop.dev_app,
     demo.demo,

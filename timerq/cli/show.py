@@ -25,6 +25,7 @@ from timerq.cli.words import fire_words as fire_words
 from timerq.cli.words import handle_words as handle_words
 from timerq.cli.words import instant_words as instant_words
 from timerq.cli.words import jsonable as jsonable
+from timerq.cli.words import letter_words as letter_words
 from timerq.cli.words import rfc3339 as rfc3339
 from timerq.cli.words import schedule_words as schedule_words
 from timerq.cli.words import timing_words as timing_words
@@ -127,6 +128,8 @@ def state_text(schedule: Schedule, *, short: bool = False) -> str:
     if schedule.state is State.HELD and schedule.held:
         why = clean(schedule.held)
         return f"held: {why[: _MOST_OF_WHY - 1]}…" if short and len(why) > _MOST_OF_WHY else f"held: {why}"
+    if schedule.state is State.ARMED and schedule.held and schedule.at_ms <= now_ms():
+        return "held back" if short else f"held back: {clean(schedule.held)}"
     if waits(schedule):
         return "waits" if short else "armed; its occurrence waits for the event that is not done"
     return schedule.state

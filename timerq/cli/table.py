@@ -10,6 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+_SHORTEST = 30
+"""What a column that may be cut keeps at the least, in characters."""
+
+_GAP = 2
+"""What rich sets between columns, in characters."""
+
 _NARROWEST = 10
 """What a column that may be broken keeps at the least, in characters."""
 
@@ -23,10 +29,12 @@ class Rows:
         right: Sequence[str] = (),
         whole: Sequence[str] = (),
         optional: Sequence[str] = (),
+        cut: Sequence[str] = (),
     ) -> None:
         """``right`` ones are set to the right, ``whole`` ones are not broken on a narrow terminal, but
         behind a comma.
 
+        ``cut`` ones end with an ellipsis where a terminal's width does, but keep 30 characters; elsewhere all is said.
         ``optional`` ones are left out where none of their cells has anything in it: elsewhere than on a terminal the
         first piece settles that.
         """
@@ -34,6 +42,7 @@ class Rows:
         self._right = right
         self._whole = whole
         self._optional = optional
+        self._cut = cut
         self._shown: list[int] = []
         self._widths: list[int] = []
         self._on_terminal = sys.stdout.isatty()
@@ -70,6 +79,10 @@ class Rows:
 
     def _draw(self, columns: Sequence[str], piece: Sequence[Sequence[str]]) -> None:
         console = Console(highlight=False)
+        piece = [
+            [self._shortened(columns, piece, i, cell, console.width) for i, cell in enumerate(row)]
+            for row in piece
+        ]
         if self._needed(columns, piece) > console.width:
             may_break = [column in self._whole for column in columns]
             piece = [
@@ -82,7 +95,7 @@ class Rows:
                 column,
                 justify="right" if column in self._right else "left",
                 overflow="fold",
-                no_wrap=column in self._whole,
+                no_wrap=column in (*self._whole, *self._cut),
                 min_width=min(_width(column, piece, i), _NARROWEST),
             )
         for row in piece:
@@ -91,12 +104,24 @@ class Rows:
         console.width = max(console.width, self._needed(columns, piece))
         console.print(table)
 
+    def _shortened(
+        self, columns: Sequence[str], piece: Sequence[Sequence[str]], place: int, cell: str, width: int
+    ) -> str:
+        """A cell, cut where its column is one that may be and the others leave it less room."""
+        if columns[place] not in self._cut:
+            return cell
+        others = sum(_width(column, piece, i) + _GAP for i, column in enumerate(columns) if i != place)
+        text = Text(cell)
+        text.truncate(max(width - others, _SHORTEST), overflow="ellipsis")
+        return text.plain
+
     def _needed(self, columns: Sequence[str], piece: Sequence[Sequence[str]]) -> int:
         """How many characters a line has at the least."""
         widths = [(column, _width(column, piece, i)) for i, column in enumerate(columns)]
         return sum(
-            width if column in self._whole else min(width, _NARROWEST) for column, width in widths
-        ) + len(columns)
+            width if column in (*self._whole, *self._cut) else min(width, _NARROWEST)
+            for column, width in widths
+        ) + _GAP * (len(columns) - 1)
 
 
 def _width(column: str, piece: Sequence[Sequence[str]], place: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import click
@@ -42,6 +43,20 @@ def duration(text: str) -> str:
         plain = text.rstrip(".")
         raise click.BadParameter(f'{text!r} has no unit: say "{plain}s" or "{plain}ms"')
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class Age:
+    """How long ago: a duration, for the library to read."""
+
+    text: str
+
+
+def age_or_instant(text: str) -> Age | int | str:
+    """An age ("2h"), or an instant as `instant` has it."""
+    if _DIGITS.fullmatch(text) and len(text) >= 10:
+        return instant(text)
+    return text if "-" in text or ":" in text else Age(duration(text))
 
 
 def parse_json(text: str) -> Any:

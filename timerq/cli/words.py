@@ -8,7 +8,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from timerq import codec
 from timerq.client import Handle
+from timerq.commands.letters import DeadLetter
+from timerq.errors import ContractBroken
 from timerq.model import Change, Fire, Schedule, Timing, to_datetime
 from timerq.tail import Published
 
@@ -166,3 +169,43 @@ def event_words(event: Published) -> dict[str, Any]:
         "partition": event.partition,
         "entry": event.entry,
     }
+
+
+def letter_words(letter: DeadLetter) -> dict[str, Any]:
+    """A dead letter as JSON; of one whose payload cannot be read, why not, and all fields as they are."""
+    payload, correlation, unreadable = None, {}, None
+    try:
+        payload = letter.payload
+        correlation = dict(codec.decode_correlation(letter.fields.get(b"correlation", b"{}")))
+    except (ContractBroken, ValueError) as error:
+        unreadable = str(error)
+    words = {
+        "id": letter.id,
+        "type": letter.type,
+        "key": letter.key,
+        "tenant": letter.tenant,
+        "owner": letter.owner,
+        "stream": letter.stream,
+        "group": letter.group,
+        "error": letter.error,
+        "traceback": letter.traceback,
+        "attempts": letter.attempts,
+        **instant_words("first_failed", letter.first_failed_ms),
+        **instant_words("last_failed", letter.last_failed_ms),
+        "payload": payload,
+        "correlation": correlation,
+        "unreadable": unreadable,
+        "place": letter.place,
+        "source_entry": letter.source_entry,
+    }
+    if unreadable is not None:
+        words["fields"] = {_text(name): _text(value) for name, value in letter.fields.items()}
+    return words
+
+
+def _text(data: bytes) -> str | bytes:
+    """A field as a text, where it is one."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data

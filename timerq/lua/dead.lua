@@ -63,7 +63,7 @@ while true do
       found = found + 1
       if a_fields == '1' then reply[#reply + 1] = fields end
     end
-    if looked >= ENTRIES or bytes > BYTES or found >= limit then
+    if (looked >= ENTRIES or bytes > BYTES or found >= limit) and entries[i][1] ~= last_entry then
       lines[#lines + 1] = 'MORE ' .. from .. ' ' .. last_entry
       reply[1] = table.concat(lines, '\n')
       return reply
