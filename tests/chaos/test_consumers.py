@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -101,6 +102,41 @@ def pending(client: redis.Redis, arena: Arena, group: str = GROUP) -> int:
         infos = {info["name"]: info for info in client.xinfo_groups(stream(tag, b"events"))}
         found += infos[group.encode()]["pending"]
     return found
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_lane_goes_on_when_the_whole_stream_has_gone(
+    arena: Arena, redis_client: redis.Redis, runs: bool
+) -> None:
+    """Whether its first event waits to be tried again just then, or fails when the reader knows of it already."""
+    seen, failed, may_fail = Seen(), threading.Event(), asyncio.Event()
+    app = Consumer(arena.url, group=GROUP, ordered=True)
+
+    @app.on("t", backoff="1h", max_backoff="1h")
+    async def handle(event: Delivery) -> None:
+        seen.add(event.payload)
+        if event.payload == "first":
+            failed.set()
+            if runs:
+                await may_fail.wait()
+            raise ValueError("not now")
+        if event.payload == "other":
+            may_fail.set()
+
+    arena.queue.publish(Event("t", "first"), key="lane")
+    with Running(app):
+        assert failed.wait(10)
+        if not runs:
+            wait_for(lambda: app.counts.retried == 1, "it waits to be tried again")
+        redis_client.delete(stream(arena.namespace.tags[0], b"events"))
+        arena.queue.publish(Event("t", "other"), key="another lane")
+        seen.wait(2)
+        if runs:
+            wait_for(lambda: app.counts.lost == 1, "it has failed, and is nobody's")
+        arena.queue.publish(Event("t", "second"), key="lane")
+        seen.wait(3)
+    assert seen.all == ["first", "other", "second"]
+    assert nothing_is_left(redis_client, arena.namespace, GROUP)
 
 
 # ------------------------------------------------------------------------------------------------ at every step

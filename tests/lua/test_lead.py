@@ -125,6 +125,41 @@ def test_trimmed_ones_that_wait_are_cleared_where_the_reader_is_told_of_them(gro
     group.check()
 
 
+@pytest.mark.parametrize("mine", [False, True])
+def test_a_reader_may_be_there_before_its_stream(group: Group, mine: bool) -> None:
+    epoch = group.lead("c1")
+    for _ in range(2):
+        received = group.read("c1", epoch=epoch, mine=mine)
+        assert (received.deliveries, received.more, received.leads) == ([], None, True)
+    group.publish("a", "b")
+    assert group.get("c1", epoch=epoch, mine=True) == []
+    assert keys_of(group.get("c1", epoch=epoch)) == ["a", "b"]
+    group.check()
+
+
+@pytest.mark.parametrize("gone", ["group", "stream"])
+def test_the_reader_is_told_that_what_it_knows_of_is_void_where_the_group_begins_anew(
+    group: Group, gone: str
+) -> None:
+    epoch = group.lead("c1")
+    group.publish("a", "b")
+    first, _ = group.get("c1", epoch=epoch)
+    assert group.settle(first, "retry", at_ms=NOW + 9_000, error="no") == "SETTLED"
+    if gone == "group":
+        group.partition.client.xgroup_destroy(group.stream_key, "g")
+    else:
+        group.partition.client.delete(group.stream_key)
+        received = group.read("c1", epoch=epoch)
+        assert (received.deliveries, received.void, received.end) == ([], True, b"0-0")
+        group.publish("a", "b")
+    received = group.read("c1", epoch=epoch)
+    assert (keys_of(received.deliveries), received.void, received.cleared) == (["a", "b"], True, ())
+    assert {raw.delivery for raw in received.deliveries} == {1}
+    assert not group.read("c1", epoch=epoch).void
+    assert not Group(group.partition, "unordered").read("c2").void  # who keeps no lanes need not know
+    group.check()
+
+
 # ------------------------------------------------------------------------------------------------ once
 
 

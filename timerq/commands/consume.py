@@ -65,7 +65,8 @@ class Received:
     behind. ``more`` is where the next page begins (None: there is none). ``leads`` is False where another one reads for
     the ordered group: nothing was handed out. ``again``: this request had been answered before, and the answer was
     lost: what it handed out is held by this consumer, and a page of what it holds tells it. ``cleared``: entries that
-    the reader of an ordered group need not wait for any more, stale and gone ones among them.
+    the reader of an ordered group need not wait for any more, stale and gone ones among them; ``void``: nor for any
+    other that it was told of before, because the stream or the group had gone and the group begins anew.
     """
 
     now_us: int
@@ -78,6 +79,7 @@ class Received:
     more: bytes | None = None
     again: bool = False
     cleared: tuple[bytes, ...] = ()
+    void: bool = False
 
 
 def receive(
@@ -163,7 +165,8 @@ def read_received(reply: Reply) -> Received:
         None if wait_us == "-" else int(wait_us),
         end=None if end == "-" else end.encode(),
         more=None if more == "-" else more.encode(),
-        cleared=tuple(entry.encode() for entry in cleared),
+        cleared=tuple(entry.encode() for entry in cleared if entry != "*"),
+        void="*" in cleared,
     )
 
 

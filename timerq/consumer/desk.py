@@ -51,6 +51,7 @@ class Desk:
         self.wake_below = 0  # the reader waits until so few are left in the lanes
         self.outbox = Outbox(self._send, self._answered)
         self._lately: dict[bytes, Held] | None = None
+        self.is_in_doubt = False  # a lane may stand for what never comes
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -137,7 +138,7 @@ class Desk:
             self.hand_back(raw)
 
     def forget_waiting(self) -> None:
-        """Another one leads: what has not begun is its own by now."""
+        """What has not begun is not its own any more, or it will be told of it anew."""
         self.lanes.drop_waiting()
 
     def extend(self, also: Sequence[RawDelivery] = ()) -> None:
@@ -270,6 +271,9 @@ class Desk:
             if not again:  # of one that was sent twice, the first may have been taken
                 counts.lost += 1
                 logger.warning("entry %s has gone to another consumer meanwhile", entry.decode())
+            if self._service.app.ordered:
+                self.is_in_doubt = True
+                self._wake()
         else:
             logger.error("entry %s could not be settled, and comes again: %s", entry.decode(), word)
         if verb == "retry":

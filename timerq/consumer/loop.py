@@ -108,8 +108,8 @@ class Reader:
 
     async def close(self) -> None:
         """Leaves the lead and the group, once nothing runs any more, and ends the read that stands open."""
+        await self.yield_lead()  # others wait for it; the bell's connection may take its time
         await self._bell.close()
-        await self.yield_lead()
         service, app = self._service, self._service.app
         try:
             await service.link.send(
@@ -127,8 +127,12 @@ class Reader:
                 return self._leader.ask_again_s
             if self._leader.is_new:  # another one may have read meanwhile
                 self._leader.is_new = False
-                self.desk.forget_waiting()
                 self._page = FROM_START
+            if self.desk.is_in_doubt:
+                self.desk.is_in_doubt = False
+                self._page = FROM_START
+            if self._page == FROM_START:
+                self.desk.forget_waiting()  # the pages tell of all that is pending
         places = await self._places()
         if places == 0:
             return self._look_s
@@ -191,6 +195,8 @@ class Reader:
             self._page = received.more
         if received.end:
             self._bell.seen(received.end)
+        if received.void:
+            self.desk.forget_waiting()
         for entry in received.cleared:
             self.desk.lanes.gone(entry)
         taken = 0

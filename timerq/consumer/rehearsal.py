@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from redis.exceptions import ResponseError
-
 from timerq import keys
 from timerq.consumer.service import Service
 from timerq.errors import TimerqError
@@ -33,9 +31,8 @@ class Rehearsal:
         self.kit = kit
 
     async def open(self) -> None:
-        """Finds the namespace, and makes the group where it is missing."""
+        """Finds the namespace."""
         await self._service.open()
-        await self._asked(self._make_group)
 
     async def drain(self) -> Drained:
         """Reads and handles until there is nothing more to do at this instant."""
@@ -80,16 +77,6 @@ class Rehearsal:
         return (
             counts.handled + counts.retried + counts.dead + counts.unwanted + counts.unreadable + counts.stale
         )
-
-    async def _make_group(self, client: Any) -> None:
-        # receive.lua makes it by itself, told so by a word that fakeredis does not say where there is no stream yet
-        for tag in self._service.namespace.tags:
-            try:
-                stream = keys.stream(tag, self._app.stream.encode())
-                await client.xgroup_create(stream, self._app.group, id="0", mkstream=True)
-            except ResponseError as error:
-                if "BUSYGROUP" not in str(error):
-                    raise
 
     async def _next_ms(self, client: Any) -> int | None:
         """When something of the group is next due by itself: a retry, or what another consumer holds (epoch ms)."""

@@ -33,7 +33,7 @@
 --                                           – wait: until another may be had without a new event, - for never; more: where the
 --                                             next page begins, - for none; end: the stream's last entry, where there is nothing
 --                                             more to be read, else -; entries, to the reader of an ordered group: these
---                                             never come, nor come again
+--                                             never come, nor come again; * in front: nor does any other of before
 --   EVENT entry delivery attempt waits_ms   – attempt: with a 0 in front where it counts only if it begins, which settle is
 --                                             to be told; waits: when it is tried again; told to the reader of an ordered group, not handed out
 --   NOT_LEADING                             – another one reads for the ordered group
@@ -316,9 +316,11 @@ local function receive()
 end
 
 local fine, why = pcall(receive)
+local is_void = false
 if not fine and (find(reason(why), 'NOGROUP') or call('EXISTS', k_stream) == 0) then
   -- what is kept of a group that has gone is of no use to the new one, which begins with the oldest entry there is
   call('DEL', k_lease, k_retry, k_hold)
+  is_void = true
   if call('EXISTS', k_stream) == 0 then
     fine, stream_end = true, '0-0'
   else
@@ -351,6 +353,7 @@ else
   if first then wait_us = int(math.max(0, tonumber(first) * 1000 - now_us)) end
 end
 lines[2] = 'RECEIVED ' .. stale .. ' ' .. gone .. ' ' .. wait_us .. ' ' .. more .. ' ' .. stream_end
+if is_ordered and is_void then lines[2] = lines[2] .. ' *' end
 if is_ordered and #cleared > 0 then lines[2] = lines[2] .. ' ' .. table.concat(cleared, ' ') end
 reply[1] = table.concat(lines, '\n')
 return reply
