@@ -329,9 +329,8 @@ class AsyncConnections:
             await node.aclose()
         if self.client is not None:
             await self.client.aclose()
-            if (
-                self.is_cluster
-            ):  # after a fault it holds itself closed, though `forget_after` has asked its nodes since
+            if self.is_cluster:
+                # after a fault it holds itself closed, though `forget_after` has asked its nodes since
                 await self.client.nodes_manager.aclose()
                 await self.client.nodes_manager.aclose("startup_nodes")
         if self._sentinel is not None:

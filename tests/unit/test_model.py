@@ -109,7 +109,8 @@ def test_what_one_prints_is_short_and_readable() -> None:
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_a_change_is_true_where_it_took_effect(outcome: Outcome) -> None:
-    assert bool(Change(outcome, "k")) is (outcome not in ("NOT_PENDING", "VERSION_MISMATCH"))
+    without_effect = ("NOT_PENDING", "VERSION_MISMATCH", "OWNER_GONE", "DROPPED")
+    assert bool(Change(outcome, "k")) is (outcome not in without_effect)
 
 
 def test_outcomes_and_states_are_their_words() -> None:

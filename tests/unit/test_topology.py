@@ -59,12 +59,15 @@ def test_tls_options_reach_the_nodes_of_a_cluster() -> None:
         node = next(iter(cluster.nodes_manager.startup_nodes.values()))
         assert isinstance(node, ClusterNode)
 
-        class Opened:
+        class Manager:
+            async def aclose(self, attribute: str = "nodes_cache") -> None:
+                pass
+
+        class Opened(Manager):
+            nodes_manager = Manager()
+
             def get_node_from_key(self, key: str) -> ClusterNode:
                 return node
-
-            async def aclose(self) -> None:
-                pass
 
         connections.client = Opened()
         client = await connections.node_of(b"key")
