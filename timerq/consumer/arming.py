@@ -9,18 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import EllipsisType
-from typing import Any
+from typing import Any, TypeVar
 
 from timerq.commands import cancel as cancelling
+from timerq.commands import owner as owners
+from timerq.commands import read
 from timerq.commands import upsert as upserting
 from timerq.commands.arming import Upsert, Upserted
-from timerq.commands.command import Scope
+from timerq.commands.command import Scope, Steps
 from timerq.commands.edit import publish_item
 from timerq.commands.items import Item
 from timerq.errors import InvalidSchedule
 from timerq.lua import Word
-from timerq.model import Change, Codec, Delivery, Event, check_text
+from timerq.model import Change, Codec, Delivery, Event, Page, Schedule, Swept, check_text
 from timerq.timing import Duration, Instant, resolve_instant, resolve_wait
+
+T = TypeVar("T")
 
 Owner = str | None | EllipsisType
 """An owner, None for none, ``...`` for the lane of the event that is being handled."""
@@ -96,6 +100,34 @@ class Arming:
         """A cancel in the event's lane; by an event of a gone owner, it cancels nothing of a later incarnation."""
         incarnation = self.event.version if owner is ... else None
         return cancelling.item(self.scope, key, self._owner(owner), incarnation=incarnation)
+
+    def get(self, key: str) -> Steps[Schedule | None]:
+        """A schedule of the event's lane; None where its owner was destroyed since the event was armed."""
+        return self._guarded(read.get(self.scope, key, self.event.lane), None)
+
+    def list_page(self, prefix: str, after: str | None) -> Steps[Page]:
+        """A page of the schedules of the event's lane."""
+        steps = read.list_page(self.scope, prefix, self.event.lane, after, read.MAX_PAGE)
+        return self._guarded(steps, Page([], None))
+
+    def active_keys(self, prefix: str) -> Steps[list[str]]:
+        """The keys of the event's lane."""
+        nothing: list[str] = []
+        return self._guarded(owners.list_keys(self.scope, self._lane(), prefix), nothing)
+
+    def sweep(self, prefix: str) -> Steps[Swept]:
+        """Cancels what the event's lane has under a prefix."""
+        return owners.sweep_prefix(self.scope, self._lane(), prefix, None, lambda floor: Swept())
+
+    def destroy(self) -> Steps[owners.Destroyed]:
+        """Destroys the owner that the event's lane is."""
+        return owners.destroy(self.scope, self._lane())
+
+    def _lane(self) -> owners.Owned:
+        return owners.locate_owner(self.scope, self.event.lane, self.event.version)
+
+    def _guarded(self, steps: Steps[T], otherwise: T) -> Steps[T]:
+        return owners.guarded(self.scope, self._lane(), steps, lambda floor: otherwise)
 
     def publish(self, event: Event, key: str | None, owner: Owner) -> Item[Change]:
         """An event straight onto the lane."""

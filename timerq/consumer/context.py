@@ -8,14 +8,17 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 from timerq.commands import owned
 from timerq.commands.arming import Upsert, Upserted
-from timerq.commands.command import Scope
+from timerq.commands.command import Scope, Steps
 from timerq.commands.items import Item
 from timerq.consumer.arming import Arming, Owner
-from timerq.model import Change, Codec, Delivery, Event
+from timerq.model import Change, Codec, Delivery, Event, Schedule, Swept
 from timerq.timing import Duration, Instant, resolve_duration
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+Schedules = list[Schedule]
+Keys = list[str]
 
 
 class Reach(Protocol):
@@ -23,6 +26,10 @@ class Reach(Protocol):
 
     async def call(self, scope: Scope, item: Item[T]) -> T:
         """Sends one; raises `QueueUnavailable`."""
+        ...
+
+    async def drive(self, steps: Steps[T]) -> T:
+        """Drives a verb to its result; raises `QueueUnavailable`."""
         ...
 
     async def mark(self, scope: Scope, token: str, window_ms: int) -> bool:
@@ -116,6 +123,48 @@ class AsyncContext:
         """
         return await self._reach.call(self._arming.scope, self._arming.cancel(key, owner))
 
+    async def cancel_prefix(self, prefix: str) -> Swept:
+        """Cancels every timer of the event's lane whose key begins with ``prefix``; returns how many there were.
+
+        What is armed meanwhile stays. This event is handled to its end.
+        """
+        return await self._reach.drive(self._arming.sweep(prefix))
+
+    async def cancel_all(self) -> Swept:
+        """Cancels every timer of the event's lane, which lives on; returns how many there were."""
+        return await self.cancel_prefix("")
+
+    async def destroy(self) -> Swept:
+        """Destroys the owner that the event's lane is, as `Owner.destroy`; returns how many timers went.
+
+        Nothing that was armed before is fired or handled once it returns. This event is handled to its end, but what
+        its handler arms after this is OWNER_GONE. Where the owner was destroyed since the event was armed, nothing is
+        done: what lives by now is another one.
+        """
+        return (await self._reach.drive(self._arming.destroy())).swept
+
+    async def get(self, key: str) -> Schedule | None:
+        """The schedule of ``key`` in the event's lane as it is stored, or None."""
+        return await self._reach.drive(self._arming.get(key))
+
+    async def list(self, prefix: str = "") -> Schedules:
+        """The schedules of the event's lane whose key begins with ``prefix``, in key order."""
+        found: Schedules = []
+        after: str | None = None
+        while True:
+            page = await self._reach.drive(self._arming.list_page(prefix, after))
+            found += page.items
+            if (after := page.cursor) is None:
+                return found
+
+    async def is_active(self, key: str) -> bool:
+        """Whether there is a timer under ``key`` in the event's lane: one that waits, is paused, or is being fired."""
+        return await self.get(key) is not None
+
+    async def active_keys(self, prefix: str = "") -> Keys:
+        """The keys of the timers of the event's lane that begin with ``prefix``, in order."""
+        return await self._reach.drive(self._arming.active_keys(prefix))
+
     async def publish(self, event: Event, *, key: str | None = None, owner: Owner = ...) -> Change:
         """Puts an event straight onto the event's lane, under its key unless another is given: PUBLISHED.
 
@@ -204,6 +253,34 @@ class Context:
     def cancel(self, key: str, *, owner: Owner = ...) -> Change:
         """See `AsyncContext.cancel`."""
         return self._wait(self._context.cancel(key, owner=owner))
+
+    def cancel_prefix(self, prefix: str) -> Swept:
+        """See `AsyncContext.cancel_prefix`."""
+        return self._wait(self._context.cancel_prefix(prefix))
+
+    def cancel_all(self) -> Swept:
+        """See `AsyncContext.cancel_all`."""
+        return self._wait(self._context.cancel_all())
+
+    def destroy(self) -> Swept:
+        """See `AsyncContext.destroy`."""
+        return self._wait(self._context.destroy())
+
+    def get(self, key: str) -> Schedule | None:
+        """See `AsyncContext.get`."""
+        return self._wait(self._context.get(key))
+
+    def list(self, prefix: str = "") -> Schedules:
+        """See `AsyncContext.list`."""
+        return self._wait(self._context.list(prefix))
+
+    def is_active(self, key: str) -> bool:
+        """See `AsyncContext.is_active`."""
+        return self._wait(self._context.is_active(key))
+
+    def active_keys(self, prefix: str = "") -> Keys:
+        """See `AsyncContext.active_keys`."""
+        return self._wait(self._context.active_keys(prefix))
 
     def publish(self, event: Event, *, key: str | None = None, owner: Owner = ...) -> Change:
         """See `AsyncContext.publish`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from timerq.async_link import AsyncCalls, AsyncLink
-from timerq.commands.command import Namespace, Scope
+from timerq.commands.command import Namespace, Scope, Steps
 from timerq.commands.consume import once
 from timerq.commands.edit import publish_item
 from timerq.commands.items import Item
@@ -220,6 +220,10 @@ class Service:
         """Sends one command for a tenant, with those that come meanwhile."""
         _, calls = self._of(scope.tenant)
         return await calls.call(scope, item, None)
+
+    async def drive(self, steps: Steps[T]) -> T:
+        """Drives a verb to its result."""
+        return await self.link.run(steps)
 
     async def mark(self, scope: Scope, token: str, window_ms: int) -> bool:
         """Sets a marker; whether it was not there."""
