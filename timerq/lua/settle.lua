@@ -37,10 +37,12 @@ local lines = {head_line}
 local cleared = {}
 local dead = {} -- items that are to begin, and whose schedule or owner has gone since they were handed out
 
--- One of a record's values: more than 64 bytes would double the record's size.
+-- One of a record's values: more than 64 bytes would double the record's size. What is cut ends with an ellipsis.
 local function short(text)
   if #text <= 64 then return text end
-  return (string.gsub(sub(text, 1, 64), '[\192-\255][\128-\191]*$', ''))
+  local last = 61
+  while last > 0 and byte(text, last + 1) >= 128 and byte(text, last + 1) < 192 do last = last - 1 end
+  return sub(text, 1, last) .. '\226\128\166'
 end
 
 -- Notes with the schedule's last fires what became of an occurrence.

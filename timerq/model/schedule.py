@@ -59,7 +59,8 @@ class Fire:
 
     ``missed`` is how many later ones it stands for besides itself. ``outcome`` is what a group of consumers last said
     of it: ``ok``, ``retry`` (it failed and is tried again) or ``failed`` (given up); None where none has yet.
-    ``attempt`` is the handling it speaks of, from 1, ``summary`` what that brought or why it failed, in a few words.
+    ``attempt`` is the handling it speaks of, from 1, ``summary`` what that brought or why it failed:
+    about 40 bytes of it, and an ellipsis where there was more.
     """
 
     at_ms: int
