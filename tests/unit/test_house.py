@@ -39,8 +39,8 @@ FORBIDDEN_BELOW = {
 
 ROOM_LINES = 330
 LARGER_ROOMS = {
-    "client.py": (660, "a method a verb; most of it is docstrings"),
-    "async_client.py": (680, "the same"),
+    "client.py": (690, "a method a verb; most of it is docstrings"),
+    "async_client.py": (710, "the same"),
     "owner.py": (410, "the same verbs for one owner"),
     "async_owner.py": (410, "the same"),
     "consumer/app.py": (350, "the public face of consumers; most of it is docstrings"),
