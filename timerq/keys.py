@@ -32,6 +32,7 @@ key                                 type    holds
 ``{t}:retry:<stream NUL group>``    zset    entry -> when it is tried again (ms)
 ``{t}:hold:<stream NUL group>``     hash    entry -> who holds it: consumer, delivery, attempt, first failure, event
 ``{t}:reader:<stream NUL group>``   string  who alone reads for an ordered group, and the epoch (with a TTL)
+``{t}:sharers:<stream NUL group>``  zset    consumer of an ordered group -> until when it is counted (ms; with a TTL)
 ``{t}:dead:<stream NUL group>``     stream  dead letters: the event's fields, the error, and what came before it
 ``{t}:mark:<tenant NUL token>``     string  until when (ms) an effect counts as done (with a TTL)
 ``{t}:never``                       none    nothing, ever: see `never`
@@ -185,6 +186,11 @@ def hold(t: bytes, stream: bytes, group: bytes) -> bytes:
 def reader(t: bytes, stream: bytes, group: bytes) -> bytes:
     """The lease of an ordered group's only reader."""
     return t + b":reader:" + stream + NUL + group
+
+
+def sharers(t: bytes, stream: bytes, group: bytes) -> bytes:
+    """The consumers of an ordered group that share the leads of its partitions."""
+    return t + b":sharers:" + stream + NUL + group
 
 
 def dead(t: bytes, stream: bytes, group: bytes) -> bytes:

@@ -413,9 +413,11 @@ def produce_revive(p: Partition) -> None:
 
 
 def produce_lead(p: Partition) -> None:
-    epoch = p.ask(SAMPLES["lead"](p))
-    assert epoch > 0
-    assert p.ask(lead_partition(p.namespace, 0, "events", "g", "d", 5000)) == 0
+    assert p.ask(SAMPLES["lead"](p)).epoch > 0
+    follower = p.ask(lead_partition(p.namespace, 0, "events", "g", "d", 5000))
+    assert (follower.epoch, follower.count) == (0, 2)
+    p.client.zadd(p.key("sharers:events\0g"), {f"e{n}": NOW * 2 for n in range(198)})
+    assert p.ask(lead_partition(p.namespace, 0, "events", "g", "f", 5000)).count == 0
 
 
 def produce_leave(p: Partition) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.support.group import LEASE_MS, Group, keys_of
 from tests.support.partition import NOW, Partition
 from timerq.commands.consume import once
+from timerq.commands.lead import Lead
 
 
 @pytest.fixture
@@ -18,12 +21,12 @@ def test_one_leads_until_it_gives_up_and_each_lead_has_a_greater_epoch(group: Gr
     first = group.lead("c1")
     assert group.lead("c1") == first  # lengthened
     assert group.lead("c2") == 0
-    assert group.lead("c2", lease_ms=0) == 0  # who does not lead cannot end it
+    assert group.lead("c2", "leave") == 0  # who does not lead cannot end it
     assert group.lead("c1") == first
-    assert group.lead("c1", lease_ms=0) == 0
+    assert group.lead("c1", "leave") == 0
     second = group.lead("c2")
     assert second > first
-    group.lead("c2", lease_ms=0)
+    group.lead("c2", "leave")
     assert group.lead("c1") > second
 
 
@@ -35,6 +38,51 @@ def test_a_lead_runs_out_by_the_servers_time(real_client: object, group: Group) 
     assert group.lead("c2") > 0
 
 
+def test_who_asks_is_counted_and_told_its_place_among_them(group: Group) -> None:
+    assert group.share("b") == Lead(group.lead("b"), 0, 1, 0)
+    follower = group.share("c")
+    assert (follower.epoch, follower.count, follower.rank) == (0, 2, 1)
+    assert 0 < follower.wait_ms <= 60_000
+    assert (group.share("a", "stay").rank, group.share("b").rank, group.share("b").count) == (0, 1, 3)
+    assert group.share("c", "leave").count == 2
+    assert group.share("b").count == 2
+
+
+def test_who_gives_up_a_lead_is_still_counted_and_another_one_has_it_at_once(group: Group) -> None:
+    epoch = group.lead("a")
+    assert group.lead("b") == 0
+    assert group.share("a", "stay") == Lead(0, 0, 2, 0)
+    assert group.lead("b") > epoch
+    assert group.share("a", "stay").wait_ms > 0  # another one's lead it cannot end
+    assert group.lead("b") > 0
+
+
+def test_who_was_not_heard_of_for_a_lease_is_not_counted(group: Group) -> None:
+    group.lead("dead", lease_ms=60_000)
+    assert group.share("b").count == 2
+    group.partition.client.zadd(group.key("sharers"), {"dead": time.time() * 1000 - 1})
+    assert group.share("b").count == 1
+    assert 0 < group.partition.client.pttl(group.key("sharers")) <= 60_000
+    group.share("b", lease_ms=1_000)  # one with a short lease does not end what is known of others
+    assert group.partition.client.pttl(group.key("sharers")) > 1_000
+
+
+def test_more_than_enough_are_spare_and_never_lead(group: Group) -> None:
+    epoch = group.lead("c0")
+    for n in range(1, 200):
+        group.share(f"c{n}")
+    spare = group.share("spare")
+    assert (spare.epoch, spare.count, spare.rank) == (0, 0, 0)
+    assert spare.wait_ms > 0
+    assert group.lead("c0") == epoch
+    group.share("c0", "leave")
+    group.share("c0", "stay")
+    assert group.lead("spare") == 0  # free, but not for one who is not counted
+    group.share("c7", "leave")
+    assert group.lead("spare") > epoch
+    assert group.share("spare").count == 200
+
+
 def test_groups_and_streams_have_readers_of_their_own(group: Group) -> None:
     assert group.lead("c1") > 0
     assert Group(group.partition, "h").lead("c2") > 0
@@ -44,7 +92,7 @@ def test_groups_and_streams_have_readers_of_their_own(group: Group) -> None:
 def test_only_the_reader_of_that_epoch_is_handed_anything(group: Group) -> None:
     group.publish("a")
     old = group.lead("c1")
-    group.lead("c1", lease_ms=0)
+    group.lead("c1", "leave")
     new = group.lead("c2")
     before = group.partition.state()
     for consumer, epoch in (("c1", old), ("c1", new), ("c2", old), ("c3", 0)):
@@ -65,7 +113,7 @@ def test_a_new_reader_takes_all_that_is_pending_in_stream_order_and_is_told_what
     group.settle(b, "retry", at_ms=NOW + 9_000, error="no")
     group.settle(c, "back")
     group.settle(d, "retry", at_ms=NOW, error="no")  # due by now
-    group.lead("c1", lease_ms=0)
+    group.lead("c1", "leave")
     epoch = group.lead("c2")
     told, after = [], b"0-0"
     while True:
@@ -96,7 +144,7 @@ def test_a_reader_that_reads_again_finds_its_own_deliveries_as_they_are(group: G
     group.publish("a", "b")
     epoch = group.lead("c1")
     given = group.get("c1", epoch=epoch)
-    group.lead("c1", lease_ms=0)
+    group.lead("c1", "leave")
     again = group.lead("c1")
     assert group.get("c1", mine=True, epoch=again) == given
     assert group.settle(given[0], "ack") == "SETTLED"

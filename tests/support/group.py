@@ -14,7 +14,7 @@ from timerq.commands.consume import (
     receive,
     settle,
 )
-from timerq.commands.lead import lead_partition
+from timerq.commands.lead import Lead, lead_partition
 
 LEASE_MS = 5_000
 
@@ -54,11 +54,15 @@ class Group:
         (word,) = self.say(consumer, Settlement(raw.entry, raw.delivery, verb, **more))
         return word
 
-    def lead(self, consumer: str = "c1", lease_ms: int = 60_000) -> int:
-        epoch: int = self.partition.ask(
-            lead_partition(self.partition.namespace, 0, self.stream, self.name, consumer, lease_ms)
+    def lead(self, consumer: str = "c1", what: Any = "take", lease_ms: int = 60_000) -> int:
+        """The epoch; 0 where it does not lead."""
+        return self.share(consumer, what, lease_ms).epoch
+
+    def share(self, consumer: str = "c1", what: Any = "take", lease_ms: int = 60_000) -> Lead:
+        lead: Lead = self.partition.ask(
+            lead_partition(self.partition.namespace, 0, self.stream, self.name, consumer, lease_ms, what)
         )
-        return epoch
+        return lead
 
     # ------------------------------------------------------------------------------------------- looking
 

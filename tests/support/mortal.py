@@ -26,6 +26,7 @@ import redis
 import redis.asyncio
 
 from timerq.commands.consume import Received, Settlement
+from timerq.commands.lead import Lead
 from timerq.consumer import AsyncContext, Consumer
 from timerq.consumer.desk import Desk
 from timerq.consumer.leader import Leader
@@ -130,11 +131,11 @@ def tamper(plan: Plan) -> None:
             plan.visit("received")
         return take(self, received, places)
 
-    async def asked(self: Leader, lease_ms: int) -> int:
-        epoch = await ask(self, lease_ms)
-        if epoch:
+    async def asked(self: Leader, what: Any) -> Lead:
+        lead = await ask(self, what)
+        if lead.epoch:
             plan.visit("leading")
-        return epoch
+        return lead
 
     async def sent(self: Desk, items: Sequence[Settlement]) -> Sequence[str]:
         verbs = {item.verb for item in items}

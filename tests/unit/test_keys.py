@@ -43,6 +43,7 @@ def test_every_key_of_a_partition_starts_with_its_tag_and_is_in_the_table() -> N
         "{t}:retry:<stream NUL group>": keys.retry(TAG, b"events", b"g"),
         "{t}:hold:<stream NUL group>": keys.hold(TAG, b"events", b"g"),
         "{t}:reader:<stream NUL group>": keys.reader(TAG, b"events", b"g"),
+        "{t}:sharers:<stream NUL group>": keys.sharers(TAG, b"events", b"g"),
         "{t}:dead:<stream NUL group>": keys.dead(TAG, b"events", b"g"),
         "{t}:mark:<tenant NUL token>": keys.mark(TAG, b"acme", b"token"),
         "{t}:never": keys.never(TAG),

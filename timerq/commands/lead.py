@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from timerq import keys
 from timerq.commands.command import Command, Namespace, Reply, command, read_lines
 from timerq.commands.consume import group_place
@@ -11,27 +14,58 @@ GONE_MS = 86_400_000
 """A consumer that was not heard for longer, and holds nothing, is taken out of its group."""
 
 
-def lead_partition(
-    namespace: Namespace, partition: int, stream: str, group: str, consumer: str, lease_ms: int
-) -> Command[int]:
-    """Makes ``consumer`` the only reader of a partition for an ordered group; reads as the epoch, 0: another one is.
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """Who reads a partition, as one consumer is told.
 
-    Asked again it lengthens the lease, the epoch stays; ``lease_ms`` 0 gives it up. A new epoch means that another one
-    may have read meanwhile: begin with `receive`'s ``mine``. The lease runs by the server's time.
+    ``epoch`` is that of its lease where it reads, else 0; another one's lease lasts for ``wait_ms`` yet (0: nobody
+    reads). It shares the leads of all partitions with the others of ``count`` consumers, ``rank`` of which come before
+    it by their names (0 of 0: there are enough without it).
+    """
+
+    epoch: int
+    wait_ms: int
+    count: int
+    rank: int
+
+
+def lead_partition(
+    namespace: Namespace,
+    partition: int,
+    stream: str,
+    group: str,
+    consumer: str,
+    lease_ms: int,
+    what: Literal["take", "stay", "leave"] = "take",
+) -> Command[Lead]:
+    """Makes ``consumer`` the only reader of a partition for an ordered group, unless another one is.
+
+    Asked again it lengthens the lease, the epoch stays. With ``stay`` it is only counted among those who share the
+    leads, for ``lease_ms``, and gives up this one where it has it; with ``leave`` it is not counted any more either. A
+    new epoch means that another one may have read meanwhile: begin with `receive`'s ``mine``. Leases run by the
+    server's time.
     """
     tag, stream_bytes, group_bytes = group_place(namespace, partition, stream, group)
 
-    def read(reply: Reply) -> int:
-        word, number = read_lines(reply)[1][0].split(" ")
-        return int(number) if word == "LEADS" else 0
+    def read(reply: Reply) -> Lead:
+        word, number, *sharing = read_lines(reply)[1][0].split(" ")
+        count, rank = (int(each) for each in sharing or (0, 0))
+        return Lead(int(number), 0, count, rank) if word == "LEADS" else Lead(0, int(number), count, rank)
 
     return command(
         "lead",
         namespace,
         partition,
         read,
-        own_keys={"reader": keys.reader(tag, stream_bytes, group_bytes)},
-        own_args={"consumer": check_plain_name("consumer", consumer), "lease_ms": lease_ms},
+        own_keys={
+            "reader": keys.reader(tag, stream_bytes, group_bytes),
+            "sharers": keys.sharers(tag, stream_bytes, group_bytes),
+        },
+        own_args={
+            "consumer": check_plain_name("consumer", consumer),
+            "what": what,
+            "lease_ms": lease_ms,
+        },
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -131,6 +132,10 @@ class Desk:
         """It was not begun: the next one who asks gets it at once."""
         self._service.counts.handed_back += 1
         self._put(Held(raw), Settlement(raw.entry, raw.delivery, "back"))
+
+    def wake_at_each_end(self) -> None:
+        """The reader waits for what has begun to end."""
+        self.wake_below = sys.maxsize
 
     def hand_back_waiting(self) -> None:
         """The same for all that wait for their turn in a lane."""

@@ -40,7 +40,7 @@ class Reader:
         tag = service.namespace.tags[partition]
         self._bell = Bell(service.ear, keys.stream(tag, app.stream.encode()), service.health, ring=self.wake)
         self.desk = Desk(service, partition, self.wake)
-        self._leader = Leader(service, partition) if app.ordered else None
+        self._leader = Leader(service, partition, lambda: len(self.desk.tasks)) if app.ordered else None
         self._backlog: deque[RawDelivery] = deque()
         self._woken = asyncio.Event()
         self._stopping = False
@@ -83,9 +83,10 @@ class Reader:
                 failures = 0
                 self._service.health.works(name)
                 if idle_s > 0 and not self._stopping:
-                    if (
-                        self._leader is None or self._leader.epoch is not None
-                    ):  # who does not lead would ask at each ring
+                    # who does not read would ask at each ring
+                    if self._leader is None or (
+                        self._leader.epoch is not None and not self._leader.is_leaving
+                    ):
                         self._bell.listen()
                     await self._pause(idle_s)
 
@@ -98,8 +99,8 @@ class Reader:
     async def keep(self) -> None:
         """Lengthens the leases; raises `TimerqError`."""
         self.desk.extend(self._backlog)
-        if self._leader is not None and self._leader.epoch is not None:
-            await self._leader.leads()
+        if self._leader is not None:
+            await self._leader.leads(anew=False)
 
     async def yield_lead(self) -> None:
         """Gives up the lead, where it has it."""
@@ -125,6 +126,8 @@ class Reader:
             if not await self._leader.leads():
                 self.desk.forget_waiting()
                 return self._leader.ask_again_s
+            if self._leader.gives_up() and await self._give_up(self._leader):
+                return self._leader.ask_again_s
             if self._leader.is_new:  # another one may have read meanwhile
                 self._leader.is_new = False
                 self._page = FROM_START
@@ -148,6 +151,20 @@ class Reader:
             if self._leader is None:
                 self._service.slots.give(left)
         return self._idle_s(received, places)
+
+    async def _give_up(self, leader: Leader) -> bool:
+        """Begins nothing more, and leaves the lead once what has begun has ended. False where that takes too long."""
+        self.desk.hand_back_waiting()
+        if self.desk.tasks:
+            self.desk.wake_at_each_end()
+            if leader.is_patient():
+                return True
+            self._page = FROM_START  # it reads on
+            return False
+        await self.desk.outbox.flush()
+        await leader.give_up()
+        self.desk.forget_waiting()
+        return True
 
     async def _places(self) -> int:
         """How many may be read now."""

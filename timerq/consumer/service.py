@@ -21,6 +21,7 @@ from timerq.consumer.bell import SOCKET_TIMEOUT_S
 from timerq.consumer.context import AsyncContext
 from timerq.consumer.desk import Desk
 from timerq.consumer.health import Health
+from timerq.consumer.leader import Leader
 from timerq.consumer.loop import Reader
 from timerq.consumer.reporter import Reporter
 from timerq.consumer.runner import Runner
@@ -61,6 +62,7 @@ class Service:
         self.hungry: dict[Desk, None] = {}
         self.slots.watch(self._feed)
         self.suspects = Suspects()
+        self.leads: dict[int, Leader] = {}
         self.threads = Threads(f"timerq-{app.group}")
         self.runner = Runner(self.threads, self._context)
         self.reporter = Reporter(app.stream, app.group, self._publish)
