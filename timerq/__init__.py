@@ -48,6 +48,7 @@ from timerq.commands.letters import DeadLetter, DeadPage, Which
 from timerq.consumer import AsyncContext, Consumer, Context
 from timerq.declare import ScheduledFunction, schedule
 from timerq.errors import (
+    BacklogFull,
     ContractBroken,
     DurabilityUnavailable,
     Fault,
@@ -61,6 +62,8 @@ from timerq.errors import (
 )
 from timerq.model import (
     Backfilled,
+    Backlog,
+    Bound,
     Change,
     Delivery,
     Event,
@@ -92,6 +95,9 @@ __all__ = [
     "AsyncOwner",
     "AsyncTimerQueue",
     "Backfilled",
+    "Backlog",
+    "BacklogFull",
+    "Bound",
     "Change",
     "Clock",
     "Consumer",

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from timerq.clock import Clock, ask_redis
+from timerq.commands import backlog, edit, read, recurring
 from timerq.commands import cancel as cancelling
-from timerq.commands import edit, read, recurring
 from timerq.commands import upsert as upserting
 from timerq.commands.arming import Mode, Upsert, Upserted
 from timerq.commands.calling import call_every, call_later
@@ -30,6 +30,8 @@ from timerq.exchange import Place
 from timerq.link import Link
 from timerq.model import (
     Backfilled,
+    Bound,
+    BoundRule,
     Change,
     DstGap,
     DstOverlap,
@@ -583,6 +585,28 @@ class TimerQueue:
         killed takes its timers with it, as soon as a dispatcher has noticed. Nothing is sent yet.
         """
         return Owner(self, name, ttl, Handle)
+
+    def bound(
+        self,
+        stream: str,
+        *,
+        group: str,
+        limit: int | None = None,
+        lane_limit: int | None = None,
+        rule: BoundRule = "hold",
+    ) -> Bound:
+        """Bounds how many events of ``stream`` may wait for ``group``: ``limit`` of all, ``lane_limit`` of each lane.
+
+        Of what comes beyond, ``rule`` says: "hold" keeps it from firing until there is room, and refuses `publish` with
+        `BacklogFull`; "drop_newest" drops it; "drop_oldest" drops what waits for longest. In force, for every process,
+        when this returns; a stream has one bound, and another one takes its place. Each partition has an equal part of
+        ``limit``, rounded up. Raises `InvalidSchedule`.
+        """
+        return self._link.run(backlog.bound(self._open(), stream, group, limit, lane_limit, rule))
+
+    def unbound(self, stream: str) -> bool:
+        """Ends the bound of ``stream``; what was held back fires. Whether there was one."""
+        return self._link.run(backlog.unbound(self._look(), stream))
 
     def stats(self) -> Stats:
         """Numbers of the tenant's schedules, and counters of the whole namespace."""

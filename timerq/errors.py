@@ -6,6 +6,7 @@
     ├── QueueUnavailable    Redis is away or refuses; the cause is kept as ``__cause__``
     │   └── DurabilityUnavailable   the server cannot give the durability that was asked for
     ├── NamespaceMismatch   the namespace in Redis is not the one this client believes in
+    ├── BacklogFull         the stream is full, and its bound holds back what would come then; nothing was published
     ├── InvalidPayload      an event's payload is not what its handler's model wants; trying again would not help
     ├── Incomplete          a handler's own word for "it has failed": returned or raised, with the reason
     └── ContractBroken      ours: a reply or a record that no contract allows
@@ -92,6 +93,26 @@ class DurabilityUnavailable(QueueUnavailable):
 
 class NamespaceMismatch(TimerqError):
     """The namespace in Redis has another layout, schema or clock than this client; nothing was written."""
+
+
+class BacklogFull(TimerqError):
+    """The stream is full, and its bound holds back what would come then.
+
+    Try again when its group has acknowledged some; or let a schedule wait for that (``upsert`` with ``delay=0``), which
+    fires once there is room. ``published`` of the events that one call was to publish are out (0 but for a backfill).
+    """
+
+    def __init__(self, why: str = "the stream is full", published: int = 0) -> None:
+        self.why = why
+        self.published = published
+        done = f"after {published:,} events" if published else "nothing was published"
+        super().__init__(
+            f"{why}; {done}. Try again when the group has acknowledged some, or upsert it with delay=0: it then fires "
+            "once there is room"
+        )
+
+    def __reduce__(self) -> tuple[type[BacklogFull], tuple[str, int]]:
+        return type(self), (self.why, self.published)
 
 
 class InvalidPayload(TimerqError):

@@ -35,6 +35,11 @@ key                                 type    holds
 ``{t}:sharers:<stream NUL group>``  zset    consumer of an ordered group -> until when it is counted (ms; with a TTL)
 ``{t}:dead:<stream NUL group>``     stream  dead letters: the event's fields, the error, and what came before it
 ``{t}:mark:<tenant NUL token>``     string  until when (ms) an effect counts as done (with a TTL)
+``{t}:bound:<stream>``               hash    a bounded stream's counters, and how far it is counted anew
+``{t}:backlog:<stream NUL group>``  hash    tenant NUL lane -> how many of its events wait; under the empty name, of all
+``{t}:recount:<stream NUL group>``  hash    the same, while it is counted anew
+``{t}:parked:<stream>``             zset    lanes for whose room something waits (empty: the stream's) -> when looked at
+``{t}:waiting:<stream NUL lane>``   zset    ids of what waits for that -> when it was due (ms)
 ``{t}:never``                       none    nothing, ever: see `never`
 ==================================  ======  =======================================================================
 """
@@ -201,6 +206,31 @@ def dead(t: bytes, stream: bytes, group: bytes) -> bytes:
 def mark(t: bytes, tenant: bytes, token: bytes) -> bytes:
     """That an effect has happened."""
     return t + b":mark:" + tenant + NUL + token
+
+
+def bound(t: bytes, stream: bytes) -> bytes:
+    """What is kept of a bounded stream besides its counts."""
+    return t + b":bound:" + stream
+
+
+def backlog(t: bytes, stream: bytes, group: bytes) -> bytes:
+    """How many events wait, by lane."""
+    return t + b":backlog:" + stream + NUL + group
+
+
+def recount(t: bytes, stream: bytes, group: bytes) -> bytes:
+    """The same, while it is counted anew."""
+    return t + b":recount:" + stream + NUL + group
+
+
+def parked(t: bytes, stream: bytes) -> bytes:
+    """The lanes for whose room something waits; the empty one stands for the stream."""
+    return t + b":parked:" + stream
+
+
+def waiting(t: bytes, stream: bytes, lane: bytes) -> bytes:
+    """What waits for room in a lane (tenant NUL its name), or on the stream (empty)."""
+    return t + b":waiting:" + stream + NUL + lane
 
 
 def never(t: bytes) -> bytes:

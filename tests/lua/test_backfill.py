@@ -199,6 +199,6 @@ def test_a_record_that_cannot_be_read_is_told(partition: Partition, field: str, 
 def test_a_lost_answer_repeats_nothing(partition: Partition) -> None:
     version = partition.upsert(every=1000).version
     command = recurring._backfill_command(partition.scope, "k", None, version, b"", [NOW - 1000, NOW])
-    assert partition.ask(command) == ["BACKFILLED", "2"]
-    assert command.read(partition.evaluate(command)) == ["BACKFILLED", "2"]
+    assert partition.ask(command) == ["BACKFILLED", "2", "0"]
+    assert command.read(partition.evaluate(command)) == ["BACKFILLED", "2", "0"]
     assert len(partition.events()) == 2

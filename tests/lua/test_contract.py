@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from tests.support.partition import EVENT, NOW, Partition
-from timerq import Event, NamespaceMismatch, QueueUnavailable, Upsert, keys
-from timerq.commands import cancel, dead, edit, members, owner, read, recurring, upsert
+from timerq import BacklogFull, Event, NamespaceMismatch, QueueUnavailable, Upsert, keys
+from timerq.commands import backlog, cancel, dead, edit, members, owner, read, recurring, upsert
 from timerq.commands.command import Command
 from timerq.commands.consume import Settlement, once, receive, settle
 from timerq.commands.dispatch import Advance, Handover, advance, beat, fire, trim
@@ -69,6 +69,8 @@ SAMPLES: dict[str, Callable[[Partition], Command[Any]]] = {
     "upsert": _upsert,
     "backfill": lambda p: recurring._backfill_command(p.scope, "l", None, 1, b"", [NOW - 10, NOW]),
     "beat": lambda p: beat(p.namespace, "d"),
+    "bound": lambda p: _first(backlog.bound(p.scope, "events", "g", 5, 2, "hold")),
+    "tend": lambda p: backlog.tend(p.namespace, 0),
     "destroy": lambda p: owner.destroy_piece(p.namespace, OWNED),
     "live": lambda p: owner.live(p.namespace, OWNED, 60_000),
     "silent": lambda p: owner.find_silent(p.namespace, 0),
@@ -250,8 +252,11 @@ def produce_agenda(p: Partition) -> None:
 def produce_backfill(p: Partition) -> None:
     version = p.upsert("l", every=10).version
     make = recurring._backfill_command
-    assert p.ask(make(p.scope, "l", None, version, b"", [NOW - 10, NOW])) == ["BACKFILLED", "2"]
+    assert p.ask(make(p.scope, "l", None, version, b"", [NOW - 10, NOW])) == ["BACKFILLED", "2", "0"]
     assert p.ask(make(p.scope, "l", None, version + 1, b"", [NOW])) == ["VERSION_MISMATCH", str(version)]
+    p.run(backlog.bound(p.scope, "events", "g", 3, None, "hold"))
+    assert p.ask(make(p.scope, "l", None, version, b"", [NOW - 10, NOW]))[:2] == ["FULL", "1"]
+    p.run(backlog.unbound(p.scope, "events"))
     p.client.delete(p.key("s:events"))
     p.client.set(p.key("s:events"), "not a stream")
     assert p.ask(make(p.scope, "l", None, version, b"", [NOW]))[:2] == ["BROKEN", "0"]
@@ -259,6 +264,22 @@ def produce_backfill(p: Partition) -> None:
 
 def produce_beat(p: Partition) -> None:
     assert p.ask(beat(p.namespace, "d")) == ["d"]
+
+
+def produce_bound(p: Partition) -> None:
+    for i in range(backlog.MOST_BOUNDS):
+        p.ask(_first(backlog.bound(p.scope, f"s{i}", "g", 5, None, "hold")))
+    p.ask(_first(backlog.bound(p.scope, "s0", "g", 5, None, "hold")))
+    p.ask(_first(backlog.bound(p.scope, "more", "g", 5, None, "hold")))
+    p.ask(_first(backlog.unbound(p.scope, "s0")))
+
+
+def produce_tend(p: Partition) -> None:
+    p.ask(SAMPLES["tend"](p))
+    p.run(backlog.bound(p.scope, "events", "g", 5, None, "hold"))
+    p.client.set(p.key("s:bad"), "not a stream")
+    with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
+        p.run(backlog.bound(p.scope, "bad", "g", 5, None, "hold"))
 
 
 def produce_cancel(p: Partition) -> None:
@@ -325,6 +346,12 @@ def produce_edit(p: Partition) -> None:
     with pytest.raises(ValueError, match="consume"):
         p.edit("consume", "e")
     assert p.edit("trigger", "k0").outcome == "DUPLICATE"
+    p.run(backlog.bound(p.scope, "events", "g", 1, None, "hold"))
+    with pytest.raises(BacklogFull):
+        p.edit("trigger", "e")
+    p.run(backlog.bound(p.scope, "events", "g", 1, None, "drop_newest"))
+    assert p.edit("trigger", "e").outcome == "DROPPED"
+    p.run(backlog.unbound(p.scope, "events"))
     p.client.set(p.key("s:events"), "not a stream")
     with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
         p.edit("trigger", "e")
@@ -484,6 +511,11 @@ def produce_publish(p: Partition) -> None:
         ("OWNER_GONE", False),
         ("PUBLISHED", True),
     ]
+    p.run(backlog.bound(p.scope, "events", "g", 1, None, "hold"))
+    with pytest.raises(BacklogFull):
+        p.do(alive)
+    p.run(backlog.bound(p.scope, "events", "g", 1, None, "drop_newest"))
+    assert p.do(alive).outcome == "DROPPED"
 
 
 def produce_read(p: Partition) -> None:
@@ -500,6 +532,7 @@ def produce_read(p: Partition) -> None:
 def produce_stats(p: Partition) -> None:
     p.do(edit.publish_item(p.scope, EVENT, "k"))
     p.ask(_receive(p))
+    p.run(backlog.bound(p.scope, "events", "g", 3, None, "hold"))
     (group,) = p.run(read.stats(p.scope)).groups
     assert (group.stream, group.group, group.pending, group.retrying, group.dead) == ("events", "g", 1, 0, 0)
 

@@ -203,7 +203,7 @@ def test_out_of_memory_a_backfill_publishes_nothing(real_client: Any) -> None:
     version = partition.upsert(every=1000).version
     instants = [NOW - 2000, NOW - 1000]
     command = recurring._backfill_command(partition.scope, "k", None, version, b"", instants)
-    assert half_way(partition, command) == ["BACKFILLED", "2"]
+    assert half_way(partition, command) == ["BACKFILLED", "2", "0"]
     assert len(partition.events()) == 2
 
 

@@ -39,8 +39,8 @@ FORBIDDEN_BELOW = {
 
 ROOM_LINES = 330
 LARGER_ROOMS = {
-    "client.py": (690, "a method a verb; most of it is docstrings"),
-    "async_client.py": (710, "the same"),
+    "client.py": (680, "a method a verb; most of it is docstrings"),
+    "async_client.py": (700, "the same"),
     "owner.py": (410, "the same verbs for one owner"),
     "async_owner.py": (410, "the same"),
     "consumer/app.py": (350, "the public face of consumers; most of it is docstrings"),
@@ -132,6 +132,11 @@ HELPERS = {
     "emit": {"streams"},
     "report": {"streams"},
     "finish": {"heads", "keys", "held", "wake", "log", "streams"},
+    "count_out": {"heads", "wake"},
+    "let_go": {"heads"},
+    "offer": {"streams", "log"},
+    "shed": {"streams", "log"},
+    "tell_full": {"streams", "log"},
     "finish_for": {"heads", "keys", "held", "wake", "log", "streams"},
 }
 # What the prologue itself uses wherever it is declared, and what is only declared.
@@ -160,7 +165,7 @@ def test_law_3_what_a_header_declares_the_code_uses(script: Script) -> None:
 
 def test_a_script_that_touches_what_it_cannot_declare_runs_in_no_slot_on_the_move(script: Script) -> None:
     code = code_of(script)
-    derives = "PREFIX .." in code or (re.search(r"\bemit\b", code) and script.name != "publish")
+    derives = "PREFIX .." in code or re.search(r"\b(emit|offer|bound_of|BOUNDS)\b", code)
     assert ("never" in script.keys) == bool(derives)
 
 

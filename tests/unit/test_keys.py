@@ -46,6 +46,11 @@ def test_every_key_of_a_partition_starts_with_its_tag_and_is_in_the_table() -> N
         "{t}:sharers:<stream NUL group>": keys.sharers(TAG, b"events", b"g"),
         "{t}:dead:<stream NUL group>": keys.dead(TAG, b"events", b"g"),
         "{t}:mark:<tenant NUL token>": keys.mark(TAG, b"acme", b"token"),
+        "{t}:bound:<stream>": keys.bound(TAG, b"events"),
+        "{t}:backlog:<stream NUL group>": keys.backlog(TAG, b"events", b"g"),
+        "{t}:recount:<stream NUL group>": keys.recount(TAG, b"events", b"g"),
+        "{t}:parked:<stream>": keys.parked(TAG, b"events"),
+        "{t}:waiting:<stream NUL lane>": keys.waiting(TAG, b"events", b"acme\0k"),
         "{t}:never": keys.never(TAG),
     }
     for pattern, key in made.items():

@@ -46,7 +46,10 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """What one call of fire did: counts, µs until the next is due (None: nothing pending), and what it hands over."""
+    """What one call of fire did: counts, µs until the next is due (None: nothing pending), and what it hands over.
+
+    ``refused`` were held back or left out because their stream is full.
+    """
 
     now_us: int
     published: int
@@ -54,6 +57,7 @@ class Fired:
     dropped: int
     wait_us: int | None
     handovers: list[Handover]
+    refused: int = 0
 
 
 @dataclass(slots=True)
@@ -87,7 +91,7 @@ def fire(namespace: Namespace, partition: int, *, batch: int = MAX_ITEMS, lag_ms
 def read_fired(reply: Reply) -> Fired:
     """Reads a reply of fire.lua."""
     now_us, lines = read_lines(reply)
-    _, published, held, dropped, wait_us = lines[0].split(" ")
+    _, published, held, dropped, wait_us, refused = lines[0].split(" ")
     rest = iter(reply[1:])
     handovers = []
     for line in lines[1:]:
@@ -101,7 +105,13 @@ def read_fired(reply: Reply) -> Fired:
         kind: Literal["refill", "claimed"] = "refill" if word == "REFILL" else "claimed"
         handovers.append(Handover(kind, id, version, n, int(at), definition, window))
     return Fired(
-        now_us, int(published), int(held), int(dropped), None if wait_us == "-" else int(wait_us), handovers
+        now_us,
+        int(published),
+        int(held),
+        int(dropped),
+        None if wait_us == "-" else int(wait_us),
+        handovers,
+        int(refused),
     )
 
 

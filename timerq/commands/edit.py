@@ -11,7 +11,7 @@ from timerq.commands.command import Scope
 from timerq.commands.items import Item
 from timerq.commands.options import check_version
 from timerq.commands.record import payload_fields
-from timerq.errors import InvalidSchedule
+from timerq.errors import BacklogFull, InvalidSchedule
 from timerq.lua import Word
 from timerq.model import Change, Event, Outcome, check_text
 
@@ -70,7 +70,9 @@ def item(
     def read(words: list[str], rest: Iterator[bytes], durable: str) -> Change:
         if words[0] == "INVALID":
             raise InvalidSchedule("consume", True, "want consume=True only for a one-shot")
-        if words[0] in ("TRIGGERED", "DUPLICATE"):
+        if words[0] == "FULL":
+            raise BacklogFull(" ".join(words[1:]))
+        if words[0] in ("TRIGGERED", "DUPLICATE", "DROPPED"):
             return Change(Outcome(words[0]), key, owner, int(words[1]), None, words[2], durable)
         return plain(words, rest, durable)
 
@@ -117,6 +119,8 @@ def publish_item(
     def read(words: list[str], rest: Iterator[bytes], durable: str) -> Change:
         if words[0] == "OWNER_GONE":
             return Change(Outcome.OWNER_GONE, key, owner, int(words[1]), None, None, durable)
+        if words[0] == "FULL":
+            raise BacklogFull(" ".join(words[1:]))
         return Change(Outcome(words[0]), key, owner, int(words[1]), None, words[2], durable)
 
     reader: Callable[[list[str], Iterator[bytes], str], Change] = read

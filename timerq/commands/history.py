@@ -24,9 +24,9 @@ class LogEntry:
     """One entry of the log: something that happened to a schedule, other than being made and being fired in time.
 
     ``at_ms`` is when (epoch ms, the queue's clock), ``what`` one word: replaced, cancelled, paused, resumed,
-    triggered, backfilled, skipped, queued, missed, timed_out, failed, held, ended, dropped, orphan, or destroyed (its
-    owner was). ``version`` is the schedule's (0: not known). ``note`` says more: why it was held or paused, how many
-    were missed, which version was replaced. ``by`` is who did it, where that was said.
+    triggered, backfilled, skipped, queued, missed, timed_out, failed, held, held_back, ended, dropped, overflowed,
+    orphan, or destroyed (its owner was). ``version`` is the schedule's (0: not known). ``note`` says more: why it was
+    held or paused, how many were missed, which version was replaced. ``by`` is who did it, where that was said.
     """
 
     at_ms: int

@@ -8,6 +8,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from timerq import keys
+from timerq.commands.backlog import read_backlog
 from timerq.commands.cancel import locate
 from timerq.commands.command import (
     MAX_ITEMS,
@@ -136,12 +137,12 @@ def stats(scope: Scope) -> Steps[Stats]:
     if not namespace.layout:
         return Stats(scope.tenant, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {}, [])
 
-    def read(reply: Reply) -> tuple[int, list[str], list[tuple[str, str, list[int]]]]:
+    def read(reply: Reply) -> tuple[int, list[str], list[tuple[str, str, list[str]]]]:
         now_us, lines = read_lines(reply)
         told = []
         for name, line in zip(reply[1:], lines[1:], strict=True):
             kind, *numbers = line.split(" ")
-            told.append((kind, name.decode(), [*map(int, numbers)]))
+            told.append((kind, name.decode(), numbers))
         return now_us, lines[0].split(" ")[1:], told
 
     answers = yield [
@@ -158,8 +159,9 @@ def stats(scope: Scope) -> Steps[Stats]:
     (alive,) = yield [alive_dispatchers(namespace)]
     streams: dict[str, int] = {}
     groups: dict[str, list[int]] = {}
+    backlogs: dict[str, list[list[str]]] = {}
     lag_ms = 0
-    totals = [0] * 11
+    totals = [0] * 12
     for now_us, words, told in answers:
         if words[3] != "-":
             lag_ms = max(lag_ms, now_us // 1000 - int(words[3]))
@@ -168,11 +170,13 @@ def stats(scope: Scope) -> Steps[Stats]:
                 totals[position] += int(word)
         for kind, name, numbers in told:
             if kind == "STREAM":
-                streams[name] = streams.get(name, 0) + numbers[0]
+                streams[name] = streams.get(name, 0) + int(numbers[0])
+            elif kind == "BACKLOG":
+                backlogs.setdefault(name, []).append(numbers)
             else:
                 so_far = groups.get(name, [0, 0, 0])
-                groups[name] = [one + other for one, other in zip(so_far, numbers, strict=True)]
-    schedules, armed, due, _, everything, held, fired, missed, dropped, orphans, skipped = totals
+                groups[name] = [one + int(other) for one, other in zip(so_far, numbers, strict=True)]
+    schedules, armed, due, _, everything, held, fired, missed, dropped, orphans, skipped, held_back = totals
     return Stats(
         tenant=scope.tenant,
         partitions=namespace.partitions,
@@ -191,6 +195,8 @@ def stats(scope: Scope) -> Steps[Stats]:
         streams=dict(sorted(streams.items())),
         dispatchers=alive,
         groups=tuple(_group_stats(name, numbers) for name, numbers in sorted(groups.items())),
+        held_back=held_back,
+        backlogs=tuple(read_backlog(name, parts) for name, parts in sorted(backlogs.items())),
     )
 
 

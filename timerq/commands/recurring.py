@@ -20,7 +20,7 @@ from timerq.commands.command import (
 )
 from timerq.commands.items import one
 from timerq.commands.read import get
-from timerq.errors import ContractBroken, InvalidSchedule, QueueUnavailable
+from timerq.errors import BacklogFull, ContractBroken, InvalidSchedule, QueueUnavailable
 from timerq.model import Backfilled, Change, Outcome, Schedule, State, check_text, to_datetime
 from timerq.timing import (
     MAX_INSTANT_MS,
@@ -199,18 +199,21 @@ def backfill(
     if schedule is None:
         return Backfilled(Outcome.NOT_PENDING, key, owner, 0, 0)
     instants = occurrences_between(schedule, start_ms, end_ms)
-    published = 0
-    while published < len(instants):
-        piece = instants[published : published + MAX_ITEMS]
+    done = dropped = 0
+    while done < len(instants):
+        piece = instants[done : done + MAX_ITEMS]
         (words,) = yield [_backfill_command(scope, key, owner, schedule.version, by_bytes, piece)]
         if words[0] == "VERSION_MISMATCH":
-            return Backfilled(Outcome.VERSION_MISMATCH, key, owner, int(words[1]), published)
-        published += int(words[1])
+            return Backfilled(Outcome.VERSION_MISMATCH, key, owner, int(words[1]), done - dropped, dropped)
+        done += int(words[1])
         if words[0] == "BROKEN":
-            raise QueueUnavailable(f"Redis refused after {published} of {len(instants)} events: {words[2]}")
+            raise QueueUnavailable(f"Redis refused after {done} of {len(instants)} events: {words[2]}")
+        dropped += int(words[2].partition(" ")[0])
+        if words[0] == "FULL":
+            raise BacklogFull(words[2].partition(" ")[2], done - dropped)
         if words[0] != "BACKFILLED":
             raise ContractBroken(f"unexpected answer {words[0]!r}")
-    return Backfilled(Outcome.PUBLISHED, key, owner, schedule.version, published)
+    return Backfilled(Outcome.PUBLISHED, key, owner, schedule.version, done - dropped, dropped)
 
 
 def _backfill_command(

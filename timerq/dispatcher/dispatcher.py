@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from timerq.clock import ask_redis
+from timerq.commands.backlog import tend
 from timerq.commands.command import MAX_ITEMS, Namespace
 from timerq.commands.dispatch import beat, trim
 from timerq.commands.namespace import open_namespace, reopen_namespace
@@ -211,6 +212,7 @@ class Dispatcher:
                     undertaker.redis_failed()
                 led = [partition for partition, loop in enumerate(self._loops) if loop.rank == 0]
                 undertaker.look(led, time.monotonic() + BEAT_S / 2)
+                self._tend(namespace)
                 if beats % TRIM_EVERY_BEATS == 0:
                     self._trim(namespace)
             except Exception as error:  # the keeper must outlive whatever Redis answers
@@ -224,6 +226,17 @@ class Dispatcher:
         (alive,) = self._link.send([beat(namespace, self.name)])
         for partition, loop in enumerate(self._loops):
             loop.ranked(rank(alive, self.name, partition))
+
+    def _tend(self, namespace: Namespace) -> None:
+        """Looks after the streams whose backlog is bounded, for a while; the rest keeps its place."""
+        until = time.monotonic() + BEAT_S / 4
+        for partition, loop in enumerate(self._loops):
+            while loop.rank == 0 and not self._stopping.is_set() and time.monotonic() < until:
+                (tended,) = self._link.send([tend(namespace, partition)])
+                if tended.stream is None:
+                    break
+                if tended.broken:
+                    logger.error("stream %s of partition %d: %s", tended.stream, partition, tended.broken)
 
     def _trim(self, namespace: Namespace) -> None:
         """As much as can be done until the next heartbeat; the rest keeps its place."""

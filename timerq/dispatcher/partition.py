@@ -64,7 +64,7 @@ class PartitionLoop(threading.Thread):
         self._stopping = False
         self._look_now = True
         self._last_look_us = 0
-        self._held_said_us = -_HELD_SAID_EVERY_US
+        self._held_said_us = self._refused_said_us = -_HELD_SAID_EVERY_US
         self._planned_us: int | None = None
         self._asked = (self._batch, 0)
         self._command = fire(namespace, partition, batch=self._batch)
@@ -144,11 +144,15 @@ class PartitionLoop(threading.Thread):
         received_us = monotonic_us()
         self._clocks.learn(fired.now_us, sent_us, received_us, self._planned_us)
         took_us = received_us - sent_us - (self._clocks.quickest_us or 0)
-        self._batch = adapt_batch(self._batch, fired.published + fired.held, took_us, self._largest)
+        self._batch = adapt_batch(
+            self._batch, fired.published + fired.held + fired.refused, took_us, self._largest
+        )
         self.fired_total += fired.published
         if fired.held:
             self._say_held(fired.held, "each says why")
-        idle = not (fired.published or fired.held or fired.dropped or fired.handovers)
+        if fired.refused:
+            self._say_refused(fired.refused)
+        idle = not (fired.published or fired.held or fired.dropped or fired.handovers or fired.refused)
         with self._changed:
             self._last_look_us = received_us
             self._watch.looked(fired.now_us, fired.wait_us, lag_ms)
@@ -233,6 +237,16 @@ class PartitionLoop(threading.Thread):
             logger.error(
                 "partition %d: %d schedule%s could not be fired; held, and tried again (%s)",
                 *(self._partition, count, "s" * (count > 1), why),
+            )
+
+    def _say_refused(self, count: int) -> None:
+        """The same for streams that are full."""
+        now_us = monotonic_us()
+        if now_us - self._refused_said_us >= _HELD_SAID_EVERY_US:
+            self._refused_said_us = now_us
+            logger.warning(
+                "partition %d: %d schedule%s due whose stream is full; held back or left out, as its bound says",
+                *(self._partition, count, " is" if count == 1 else "s are"),
             )
 
     def _tell_broken(self, said: Sequence[Advance], answers: Sequence[list[str]]) -> None:

@@ -94,6 +94,11 @@ def _next(schedule: Schedule, now_ms: int, when: When) -> str:
             f"Next: its occurrence of {at} is due, and a dispatcher is finding out what was missed; should that one "
             f"stop, another begins anew after {length(LEASE_MS)}."
         )
+    if schedule.held and late_ms >= 0:
+        return (
+            f"Next: its occurrence of {at} is held back: {schedule.held.rstrip('.')}. It fires when that group has "
+            "acknowledged some."
+        )
     there = f"{at}{on_the_wall(schedule, when)}"
     busy = caveat(schedule, now_ms, when) is not None
     if late_ms < 0 and schedule.running is not None and policy.fixed_delay and policy.ack_group is not None:

@@ -143,5 +143,7 @@ _WORDS: dict[str, Callable[[Line, When], str]] = {
     "ended": _ended,
     "destroyed": lambda line, _: f"its owner was destroyed, with all that it had{_brackets(line)}",
     "dropped": lambda line, _: f"dropped{_colon(line)}",
+    "held_back": lambda line, _: f"held back{_colon(line)}",
+    "overflowed": lambda line, _: f"an event was dropped unhandled{_colon(line)}",
     "orphan": lambda line, _: f"removed{_colon(line)}",
 }

@@ -15,7 +15,9 @@
 -- ARGV item*   ms     – the occurrences, oldest first
 --
 -- RETURN one line:
---   BACKFILLED count         – so many of them are published; the others were too many bytes: ask again
+--   BACKFILLED count dropped – so many of them are done with, of which some were dropped because the stream is full; the
+--                              others were too many bytes: ask again
+--   FULL count dropped why   – the stream is full, and its rule holds back what comes then; what came before is done with
 --   VERSION_MISMATCH version – the schedule is another now (0: gone); nothing was published
 --   BROKEN count reason      – the stream refuses, or the record cannot be read; what came before is published
 --
@@ -31,21 +33,26 @@ if not r or r.version ~= a_version then
   return remember({head_line .. '\nVERSION_MISMATCH ' .. (r and r.version or '0')})
 end
 
-local count, published = 0, 0
+local count, dropped, published = 0, 0, 0
 local line
 redis.call('HSET', k_meta, 'fired_ms', int(now_ms)) -- a server out of memory refuses this: nothing is half done
 for a = first_item_arg, #ARGV do
   if published > BYTES then break end
   local at = ARGV[a]
   local event_id = meta[5] .. '-' .. r.version .. '-b' .. at
-  local sent, why = pcall(emit, r.stream, event_id, r.type, tenant, key, owner, at, '0', r.version, '0', r.p, r.content,
+  local sent, said, why = pcall(offer, r.stream, event_id, r.type, tenant, key, owner, at, '0', r.version, '0', r.p, r.content,
     r.c, 'backfill')
   if not sent then
-    line = 'BROKEN ' .. count .. ' ' .. reason(why)
+    line = 'BROKEN ' .. count .. ' ' .. reason(said)
     break
   end
+  if said == 'FULL' then
+    line = 'FULL ' .. count .. ' ' .. dropped .. ' ' .. reason(why)
+    break
+  end
+  if said then dropped = dropped + 1 end
   count = count + 1
   published = published + #r.p + #(r.c or '') + 200
 end
-if count > 0 then log('backfilled', id, r.version, count .. ' from ' .. ARGV[first_item_arg], a_by) end
-return remember({head_line .. '\n' .. (line or 'BACKFILLED ' .. count)})
+if count > dropped then log('backfilled', id, r.version, count - dropped .. ' from ' .. ARGV[first_item_arg], a_by) end
+return remember({head_line .. '\n' .. (line or 'BACKFILLED ' .. count .. ' ' .. dropped)})

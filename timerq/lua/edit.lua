@@ -26,6 +26,8 @@
 --   RESUMED version at
 --   UNCHANGED version at            – it was so already
 --   TRIGGERED version event_id
+--   DROPPED version event_id        – the stream is full, and its rule drops what comes then; nothing else was done
+--   FULL why                        – the stream is full, and its rule holds back what comes then: nothing was done
 --   DUPLICATE version event_id      – it was triggered in this very second: this is the event
 --   NOT_PENDING
 --   OWNER_GONE floor                – the handle's owner was destroyed
@@ -53,7 +55,9 @@ local function trigger(record, id, version, consume, by)
   request = (request or reserve_versions(#ARGV) - 1) + 1
   local event_id = meta[5] .. '-' .. version .. '-t' .. int(request)
   local key = string.match(id, '%z([^%z]*)%z')
-  emit(r.stream, event_id, r.type, a_tenant, key, owner_of(id), int(now_ms), '0', version, '0', r.p, r.content, r.c)
+  local refused, why = offer(r.stream, event_id, r.type, a_tenant, key, owner_of(id), now_text, '0', version, '0', r.p,
+    r.content, r.c)
+  if refused then return refused == 'FULL' and 'FULL ' .. reason(why) or 'DROPPED ' .. version .. ' ' .. event_id end
   published = published + #r.p + #(r.c or '')
   log('triggered', id, version, event_id, by)
   if consume then forget(id, k_due) else redis.call('HSET', record, 'g', second .. ' ' .. event_id) end

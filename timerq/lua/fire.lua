@@ -16,7 +16,8 @@
 --
 -- RETURN one line, then one for each schedule whose calendar must be asked; behind the text, each one's id, definition (x)
 -- and window (w):
---   FIRED published held dropped wait_us – wait: until the next is due (0: at once), - for nothing pending
+--   FIRED published held dropped wait_us refused – wait: until the next is due (0: at once), - for nothing pending; refused:
+--                                          held back or left out because their stream is full
 --   REFILL version n at                  – it fired and is armed; the instant after `at` is wanted
 --   CLAIMED version n at                 – it is due and waits (for lease_ms) for the dispatcher to say what becomes of
 --                                          what was missed
@@ -33,7 +34,7 @@ local cutoff = now_ms - tonumber(a_lag_ms)
 local reply = {''}
 local lines = {head_line, ''}
 local published, held_count, dropped, missed_count, skipped_count, bytes = 0, 0, 0, 0, 0, 0
-local orphans = 0
+local orphans, refused = 0, 0
 
 local function hand_over(word, id, version, n, at, r)
   bytes = bytes + #(r.x or '') -- a definition may have a hundred expressions and a thousand exclusions
@@ -119,7 +120,7 @@ local function fire_plain(turn, id, record, flat)
     definition = stream and {stream, content, event_type} or false
     one_shots[text] = definition
   end
-  if not definition then return false end
+  if not definition or (meta[7] and bound_of(definition[1])) then return false end
   local payload = size == 6 and flat[6] or flat[6] .. flat[8]
   bytes = bytes + #payload
   emit(definition[1], meta[5] .. '-' .. version .. '-1', definition[3], turn.tenant, sub(id, #turn.tenant + 2, -2), '',
@@ -130,12 +131,38 @@ local function fire_plain(turn, id, record, flat)
   return true
 end
 
--- One occurrence of a recurring schedule: published or, where the one before it still runs, left out; and what follows.
-local function fire_recurring(turn, id, record, r, policy, busy, key, owner, n, event_id)
+-- Keeps one from firing until a lane, or the stream (an empty lane), has room again.
+local function hold_back(turn, id, record, r, bound, lane, why)
+  call('ZADD', PREFIX .. 'waiting:' .. bound.stream .. '\0' .. lane, r.at, id)
+  call('ZADD', bound.parked, 'NX', now_text, lane)
+  call('HINCRBY', bound.about, 'held_back', 1)
+  if r.state ~= 'a' then
+    call('HSET', record, 's', state_text('a', r.version, r.at, r.following, r.n))
+    call('ZREM', k_held, id)
+  end
+  call('HSET', record, 'e', why)
+  turn.scored[#turn.scored + 1] = int(tonumber(r.at) + PARKED_MS)
+  turn.scored[#turn.scored + 1] = id
+  refused = refused + 1
+  tell_full(bound, id, r.version, r.at, r.n, why)
+  if lane ~= '' then let_go(bound, '') end -- the room of the stream is for another one
+end
+
+-- One occurrence of a recurring schedule: published or, where the one before it still runs or the stream is full, left out;
+-- and what follows.
+local function fire_recurring(turn, id, record, r, policy, busy, key, owner, n, event_id, bound, full)
   local total, total_missed, total_skipped = read_totals(r.t)
-  local following, missed, ended = next_of(r, policy, busy and total or total + 1)
+  local following, missed, ended = next_of(r, policy, (busy or full) and total or total + 1)
   local fields = {}
-  if busy then
+  if full and not busy then
+    n = r.n
+    total_skipped = total_skipped + 1 + missed
+    skipped_count = skipped_count + 1 + missed
+    refused = refused + 1
+    shed(bound, 'skipped', id, r.version, r.at, n, int(1 + missed) .. ' ' .. full, full)
+    -- nobody will say that this one is handled
+    if following and policy and policy.delay and policy.group then following = following - policy.timeout end
+  elseif busy then
     n = r.n
     total_skipped = total_skipped + 1 + missed
     skipped_count = skipped_count + 1 + missed
@@ -205,6 +232,10 @@ local function fire_one(turn, id)
       return
     end
   end
+  local bound = meta[7] and bound_of(r.stream)
+  local full, lane = nil, nil
+  if bound and (bound.rule == 'h' or bound.rule == 'n') then full, lane = fullness(bound, lane_of(id)) end
+  if full and bound.rule == 'h' then return hold_back(turn, id, record, r, bound, lane, full) end
   local policy = read_policy(r.o)
   local busy, deadline
   if policy and (policy.overlap ~= 'a' or (policy.delay and policy.group)) then
@@ -244,6 +275,13 @@ local function fire_one(turn, id)
   end
   local n = int(tonumber(r.n) + 1)
   local event_id = meta[5] .. '-' .. r.version .. '-' .. n
+  if r.kind == 'o' and full then
+    turn.gone[#turn.gone + 1] = id
+    refused = refused + 1
+    call('DEL', record)
+    shed(bound, 'dropped', id, r.version, r.at, n, full, full)
+    return
+  end
   if r.kind == 'o' then
     bytes = bytes + #r.p + #(r.c or '')
     emit(r.stream, event_id, r.type, turn.tenant, key, owner, r.at, n, r.version, '0', r.p, r.content, r.c)
@@ -252,7 +290,7 @@ local function fire_one(turn, id)
     call('DEL', record)
     return
   end
-  fire_recurring(turn, id, record, r, policy, busy, key, owner, n, event_id)
+  fire_recurring(turn, id, record, r, policy, busy, key, owner, n, event_id, bound, full)
 end
 
 -- Sets one aside for a while. The record may be what is broken, so nothing here depends on it.
@@ -314,7 +352,7 @@ for counter, by in pairs({fired = published, missed = missed_count, skipped = sk
 end
 local head = earliest()
 local wait_us = '-'
-if head then wait_us = int(math.max(0, (tonumber(head) + tonumber(a_lag_ms)) * 1000 - now_us)) end
-lines[2] = 'FIRED ' .. published .. ' ' .. held_count .. ' ' .. dropped .. ' ' .. wait_us
+if head and tonumber(head) < PARKED_MS then wait_us = int(math.max(0, (tonumber(head) + tonumber(a_lag_ms)) * 1000 - now_us)) end
+lines[2] = 'FIRED ' .. published .. ' ' .. held_count .. ' ' .. dropped .. ' ' .. wait_us .. ' ' .. refused
 reply[1] = table.concat(lines, '\n')
 return reply

@@ -8,7 +8,8 @@ local REQUEST_MS = 600000
 local LOG_ENTRIES = 10000
 local BYTES = 262144 -- what one call may carry back, or publish
 
-local meta = redis.call('HMGET', k_meta, 'layout', 'schema', 'clock', 'last', 'partition', 'retention_ms')
+local meta = redis.call('HMGET', k_meta, 'layout', 'schema', 'clock', 'last', 'partition', 'retention_ms',
+  'bounds')
 if meta[1] ~= a_layout or meta[2] ~= a_schema then
   return {'WRONG_LAYOUT ' .. (meta[1] or '-') .. ' ' .. (meta[2] or '-')}
 end
@@ -189,6 +190,124 @@ local function read_totals(text)
   return tonumber(fired or 0), tonumber(missed or 0), tonumber(skipped or 0) or 0
 end
 
+-- The streams whose backlog is bounded, as bound.lua writes them: a line each.
+local BOUNDS = {}
+
+-- What bounds the events of a stream that its group has not acknowledged; nil where nothing does. Limits may be nil; `rule`:
+-- h – hold back firing, n – drop the newest, o – drop the oldest, x – none any more, and what was held back is let go.
+local function bound_of(stream)
+  if not meta[7] then return nil end
+  if not next(BOUNDS) then
+    for name, group, limit, lane_limit, rule, whole in string.gmatch(meta[7], '(%S+) (%S+) (%S+) (%S+) (%l) (%S+)\n') do
+      local which = name .. '\0' .. group
+      BOUNDS[name] = {stream = name, group = group, limit = tonumber(limit), lane_limit = tonumber(lane_limit), rule = rule,
+        whole = whole, about = PREFIX .. 'bound:' .. name, counts = PREFIX .. 'backlog:' .. which,
+        recount = PREFIX .. 'recount:' .. which, parked = PREFIX .. 'parked:' .. name}
+    end
+  end
+  return BOUNDS[stream]
+end
+
+-- What a lane's count is called, from the id of what is in it; nil where that cannot be read.
+local function lane_of(id)
+  local tenant, key, owner = string.match(id or '', '^([^%z]*)%z([^%z]*)%z([^%z]*)$')
+  return tenant and tenant .. '\0' .. (owner ~= '' and owner or key)
+end
+
+-- Until it has been counted once, a bound refuses nothing.
+local function is_counted(bound)
+  if bound.is_counted == nil then bound.is_counted = redis.call('HEXISTS', bound.counts, '') == 1 end
+  return bound.is_counted
+end
+
+-- A lane without any has no count. (What others put in or took out by hand was not counted then.)
+local function count_by(counts, bound, lane, by)
+  if redis.call('HINCRBY', counts, '', by) < 0 then redis.call('HSET', counts, '', '0') end
+  if bound.lane_limit and lane and redis.call('HINCRBY', counts, lane, by) <= 0 then redis.call('HDEL', counts, lane) end
+end
+
+-- Counts an event that is on the stream now.
+local function count_in(stream, id)
+  local bound = bound_of(stream)
+  if bound and is_counted(bound) then count_by(bound.counts, bound, lane_of(id), 1) end
+end
+
+-- Whether an entry of a stream is behind another one.
+local function is_behind(entry, other)
+  local ms, seq = string.match(entry, '^(%d+)%-(%d+)$')
+  local other_ms, other_seq = string.match(other, '^(%d+)%-(%d+)$')
+  if ms ~= other_ms then return tonumber(ms) > tonumber(other_ms) end
+  return tonumber(seq) > tonumber(other_seq)
+end
+
+-- Counts one out; also of those counted anew, where that is under way and has come by it.
+local function uncount(bound, lane, entry)
+  if is_counted(bound) then count_by(bound.counts, bound, lane, -1) end
+  if bound.after == nil then bound.after = redis.call('HGET', bound.about, 'after') end
+  if bound.after and not is_behind(entry, bound.after) then count_by(bound.recount, bound, lane, -1) end
+end
+
+-- What is held back waits in its tenant's due set behind all else, by so much later than its instant (ms): whoever takes it
+-- out there, or arms it anew, need not know.
+local PARKED_MS = 1e15
+
+-- Lets the oldest go on that is held back for a lane (empty: for the stream); returns whether there was one.
+local function let_go(bound, lane)
+  local waiting = PREFIX .. 'waiting:' .. bound.stream .. '\0' .. lane
+  for _ = 1, 20 do -- some may have been cancelled or armed anew
+    local id = redis.call('ZRANGE', waiting, 0, 0)[1]
+    if not id then
+      redis.call('ZREM', bound.parked, lane)
+      return false
+    end
+    local tenant = string.match(id, '^[^%z]*')
+    local due = PREFIX .. 'due:' .. tenant
+    local score = tonumber(redis.call('ZSCORE', due, id) or nil)
+    local is_parked = score and score >= PARKED_MS
+    if is_parked then
+      redis.call('ZADD', due, int(score - PARKED_MS), id)
+      settle(tenant, due)
+    end
+    redis.call('ZREM', waiting, id)
+    redis.call('HINCRBY', bound.about, 'held_back', -1)
+    if is_parked then
+      if redis.call('EXISTS', waiting) == 0 then redis.call('ZREM', bound.parked, lane) end
+      return true
+    end
+  end
+  return false
+end
+
+-- Counts out what a group has done with, by its id, and lets one go on that waits for that.
+local function count_out(stream, group, id, entry)
+  local bound = bound_of(stream)
+  if not bound or bound.group ~= group or bound.rule == 'o' then return end
+  local lane = lane_of(id)
+  uncount(bound, lane, entry)
+  if bound.held_back == nil then bound.held_back = (tonumber(redis.call('HGET', bound.about, 'held_back') or 0)) > 0 end
+  if bound.rule ~= 'h' or not bound.held_back then return end
+  local before = earliest()
+  if lane then let_go(bound, lane) end
+  let_go(bound, '')
+  wake_if_earlier(before)
+end
+
+-- Why one more event of a lane is too many; nil where there is room.
+local function fullness(bound, lane)
+  local found = redis.call('HMGET', bound.counts, '', lane)
+  local total, there = tonumber(found[1] or nil), tonumber(found[2] or 0)
+  if not total then return nil end
+  if bound.lane_limit and there >= bound.lane_limit then
+    local name = string.match(lane, '%z(.*)$')
+    return 'lane ' .. name .. ' of stream ' .. bound.stream .. ' is full (group ' .. bound.group .. ': ' .. int(there) .. ' of '
+      .. int(bound.lane_limit) .. ')', lane
+  end
+  if bound.limit and total >= bound.limit then
+    return 'stream ' .. bound.stream .. ' is full (group ' .. bound.group .. ': ' .. int(total) .. ' of ' .. int(bound.limit)
+      .. ')', ''
+  end
+end
+
 local CONTENT = {m = 'application/msgpack', j = 'application/json'}
 local NOTHING = {}
 local streams_seen = {}
@@ -205,6 +324,7 @@ local function emit(stream, event_id, event_type, tenant, key, owner, at, n, ver
     streams_seen[stream] = true
     redis.pcall('ZADD', k_streams, 'NX', now_text, stream) -- the event is out: nothing may fail from here on
   end
+  if meta[7] then pcall(count_in, stream, tenant .. '\0' .. key .. '\0' .. owner) end
 end
 
 -- Tells operators, as an event on the stream `errors`. It must not come between a schedule and its firing.
@@ -213,6 +333,55 @@ local function report(event_type, id, version, suffix, at, n, why)
   local text = string.gsub(string.gsub(why, '[%c\128-\255]', '?'), '["\\]', '\\%0')
   pcall(emit, 'errors', meta[5] .. '-' .. version .. '-' .. suffix, event_type, tenant, key, owner, at, n, version, '0',
     '{"reason":"' .. text .. '"}', 'j')
+end
+
+-- Tells that a stream is full, on `errors`, and no more often than once a minute.
+local function tell_full(bound, id, version, at, n, why)
+  local told_ms = tonumber(redis.call('HGET', bound.about, 'told_ms') or 0)
+  if told_ms > now_ms - 60000 and told_ms <= now_ms then return end
+  redis.call('HSET', bound.about, 'told_ms', now_text)
+  if bound.rule == 'h' then log('held_back', id, version, why) end
+  report('stream.full', id, version, 'f' .. now_text, at, n, why)
+end
+
+-- Counts and tells what a full stream's rule has dropped; `what` is the word for the log.
+local function shed(bound, what, id, version, at, n, note, why)
+  redis.call('HINCRBY', bound.about, 'dropped', 1)
+  log(what, id, version, note)
+  tell_full(bound, id, version, at, n, why)
+end
+
+-- Does what `emit` does unless the stream is full. Returns nil where the event is out, else what became of it (FULL: nothing,
+-- DROPPED) and why.
+local function offer(stream, event_id, event_type, tenant, key, owner, at, n, version, ...)
+  local bound = bound_of(stream)
+  local id = tenant .. '\0' .. key .. '\0' .. owner
+  local why = bound and (bound.rule == 'h' or bound.rule == 'n') and fullness(bound, lane_of(id))
+  if not why then
+    emit(stream, event_id, event_type, tenant, key, owner, at, n, version, ...)
+    return nil
+  end
+  if bound.rule == 'h' then
+    tell_full(bound, id, version, at, n, why)
+    return 'FULL', why
+  end
+  shed(bound, 'overflowed', id, version, at, n, event_id .. ' ' .. why, why)
+  return 'DROPPED', why
+end
+
+-- Of a bound whose oldest events are dropped: counts out one that its group is about to be handed, and returns why it is not
+-- to have it. What is handed out counts no more, so that nothing is dropped that somebody has begun.
+local function too_old(bound, id, entry)
+  local lane = lane_of(id)
+  local found = redis.call('HMGET', bound.counts, '', lane or '')
+  uncount(bound, lane, entry)
+  local total, there = tonumber(found[1] or 0), tonumber(found[2] or 0)
+  if bound.lane_limit and lane and there > bound.lane_limit then
+    return int(there) .. ' events of its lane waited, the limit is ' .. int(bound.lane_limit)
+  end
+  if bound.limit and total > bound.limit then
+    return int(total) .. ' events of its stream waited, the limit is ' .. int(bound.limit)
+  end
 end
 
 -- The place of an event that is waited for among the schedule's: it runs, it is of the armed version but not the last one,

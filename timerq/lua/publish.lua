@@ -3,6 +3,8 @@
 -- KEYS meta    hash   – the partition
 -- KEYS req     string – the session's last request
 -- KEYS streams zset   – the names of the streams
+-- KEYS log     stream – the exceptions
+-- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- KEYS item*          – each item's stream; where it has an incarnation, its owner's floor
 -- ARGV layout  text   – what the client believes
 -- ARGV schema  text   – what the client believes
@@ -15,6 +17,8 @@
 -- RETURN a line an item:
 --   PUBLISHED version event_id
 --   OWNER_GONE floor          – the handle's owner was destroyed
+--   DROPPED version event_id  – the stream is full, and its rule drops what comes then
+--   FULL why                  – the stream is full, and its rule holds back what comes then: nothing was done
 --   BROKEN reason             – the stream refuses
 
 local lines = {head_line}
@@ -34,10 +38,15 @@ for a = first_item_arg, #ARGV, 8 do
   if dead and tonumber(ARGV[a + 7]) <= tonumber(dead) then
     lines[#lines + 1] = 'OWNER_GONE ' .. dead
   else
-    local fine, why = pcall(emit, ARGV[a + 2], event_id, ARGV[a + 4], a_tenant, ARGV[a], ARGV[a + 1], int(now_ms),
+    local fine, said, why = pcall(offer, ARGV[a + 2], event_id, ARGV[a + 4], a_tenant, ARGV[a], ARGV[a + 1], now_text,
       '0', text, '0', ARGV[a + 6], ARGV[a + 3], ARGV[a + 5])
-    lines[#lines + 1] = fine and 'PUBLISHED ' .. text .. ' ' .. event_id
-      or 'BROKEN ' .. reason(why)
+    if not fine then
+      lines[#lines + 1] = 'BROKEN ' .. reason(said)
+    elseif said == 'FULL' then
+      lines[#lines + 1] = 'FULL ' .. reason(why)
+    else
+      lines[#lines + 1] = (said or 'PUBLISHED') .. ' ' .. text .. ' ' .. event_id
+    end
   end
 end
 

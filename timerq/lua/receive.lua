@@ -103,20 +103,39 @@ local function look_at(entries)
   mark_dead(dead, versions, floors, whose)
 end
 
+local bound = bound_of(a_name)
+local is_bounded = bound and bound.group == a_group
+
+-- Where the oldest go when there are too many: whether a new one is among these, and is not handed out.
+local function drop_too_old(entry, id, event, version, at)
+  local why = too_old(bound, id, entry)
+  if not why then return false end
+  if call('XACK', k_stream, a_group, entry) == 1 then
+    shed(bound, 'overflowed', id or '\0\0', id and int(version) or '0', id and at or now_text, '0',
+      (id and event .. ' ' or '') .. why, why)
+    if id then finish_for(a_group, id, event) end
+  end
+  return true
+end
+
 local FRESH = a_consumer .. ' 1 1 0 '
 
 -- Hands out a piece. `old` are the holds that there are of it.
 local function hand_out(entries, old)
   look_at(entries)
+  local oldest_go = not old and is_bounded and bound.rule == 'o'
   for i = 1, #entries do
     local entry, fields, id = entries[i][1], entries[i][2], ids[i]
     local only = #fields > 26 and value_of(fields, 'only')
     if only and only ~= a_group then -- replayed for another group
       call('XACK', k_stream, a_group, entry)
       cleared[#cleared + 1] = entry
+    elseif oldest_go and drop_too_old(entry, id, events[i], versions[i], due[i]) then
+      cleared[#cleared + 1] = entry
     elseif dead[i] or (a_current == '1' and id and is_superseded(id, events[i], versions[i])) then
       if call('XACK', k_stream, a_group, entry) == 1 then
         stale = stale + 1
+        if is_bounded then pcall(count_out, a_name, a_group, id, entry) end
         finish_for(a_group, id, events[i])
       end
       cleared[#cleared + 1] = entry
@@ -175,6 +194,9 @@ end
 -- What has been trimmed is not there any more: nobody can handle it.
 local function clear(entry)
   call('XACK', k_stream, a_group, entry)
+  if is_bounded then
+    pcall(count_out, a_name, a_group, match(call('HGET', k_hold, entry) or '', '^%S+ %d+ %d+ %d+ %S+ %d+ (.*)$'), entry)
+  end
   cleared[#cleared + 1] = entry
   gone = gone + 1
 end

@@ -4,6 +4,7 @@
 -- KEYS req    string – the session's last request
 -- KEYS stream stream – where the events were
 -- KEYS dead   stream – the group's dead letters
+-- KEYS never  none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- ARGV layout text   – what the client believes
 -- ARGV schema text   – what the client believes
 -- ARGV now_ms ms     – the manual clock's time, else empty
@@ -31,6 +32,16 @@ local function tenant_of(fields)
   for i = 1, #fields, 2 do
     if fields[i] == 'tenant' then return fields[i + 1] end
   end
+end
+
+-- (No bound refuses what is asked for by hand. It is for this group alone, so it counts for no other.)
+local function count_revived(fields)
+  local name = string.sub(k_stream, #PREFIX + 3)
+  local bound = bound_of(name)
+  if not bound or bound.group ~= a_group then return end
+  local values = {}
+  for i = 1, #fields, 2 do values[fields[i]] = fields[i + 1] end
+  pcall(count_in, name, (values.tenant or '') .. '\0' .. (values.key or '') .. '\0' .. (values.owner or ''))
 end
 
 -- the first write is one that a server out of memory refuses: nothing is then half done
@@ -63,6 +74,7 @@ for a = first_item_arg, #ARGV do
       line = 'BROKEN ' .. reason(entry)
     else
       redis.call('XDEL', k_dead, ARGV[a])
+      count_revived(fields)
       line = 'REPLAYED ' .. entry
     end
   end

@@ -7,7 +7,18 @@ schedule  Event, and the Schedule that publishes it           answers   what cal
 delivery  an event in the hands of a handler
 """
 
-from timerq.model.answers import Backfilled, Change, GroupStats, Outcome, Page, Stats, Swept
+from timerq.model.answers import (
+    Backfilled,
+    Backlog,
+    Bound,
+    BoundRule,
+    Change,
+    GroupStats,
+    Outcome,
+    Page,
+    Stats,
+    Swept,
+)
 from timerq.model.delivery import Delivery, make_delivery
 from timerq.model.names import (
     MAX_NAME_BYTES,
@@ -23,6 +34,9 @@ from timerq.model.timing import DstGap, DstOverlap, Misfire, Overlap, Policy, Ru
 __all__ = [
     "MAX_NAME_BYTES",
     "Backfilled",
+    "Backlog",
+    "Bound",
+    "BoundRule",
     "Change",
     "Codec",
     "Delivery",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from timerq.model.names import instant_text
 from timerq.model.schedule import Schedule
@@ -38,6 +39,8 @@ class Outcome(StrEnum):
     """Its event was published now, outside its timing."""
     PUBLISHED = "PUBLISHED"
     """The event is on its stream."""
+    DROPPED = "DROPPED"
+    """The stream is full, and its bound drops the newest: the event is not on it."""
     DONE = "DONE"
     """The event counts as handled."""
     SUPERSEDED = "SUPERSEDED"
@@ -75,14 +78,20 @@ class Change:
         return f"<Change {', '.join(parts)}>"
 
     def __bool__(self) -> bool:
-        return self.outcome not in (Outcome.NOT_PENDING, Outcome.VERSION_MISMATCH, Outcome.OWNER_GONE)
+        return self.outcome not in _WITHOUT_EFFECT
+
+
+_WITHOUT_EFFECT = frozenset(
+    {Outcome.NOT_PENDING, Outcome.VERSION_MISMATCH, Outcome.OWNER_GONE, Outcome.DROPPED}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Backfilled:
     """What a `backfill` did: PUBLISHED, NOT_PENDING (no such schedule), VERSION_MISMATCH (replaced) or OWNER_GONE.
 
-    ``published`` is how many events were published, also where it ended before all were.
+    ``published`` is how many events were published, also where it ended before all were; ``dropped`` how many were not
+    because the stream was full.
     """
 
     outcome: Outcome
@@ -90,6 +99,7 @@ class Backfilled:
     owner: str | None
     version: int
     published: int
+    dropped: int = 0
 
     def __bool__(self) -> bool:
         return self.outcome is Outcome.PUBLISHED
@@ -124,6 +134,41 @@ class GroupStats:
     dead: int
 
 
+BoundRule = Literal["hold", "drop_oldest", "drop_newest"]
+"""What becomes of events where a stream is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """How many events of a stream may wait for ``group``, and what becomes of more.
+
+    ``limit`` is for the whole stream (None: there is none), ``share`` what each partition may have of it: its equal
+    part, rounded up. ``lane_limit`` is for each lane. ``rule`` is None where the bound has ended, and still lets go
+    what it had held back.
+    """
+
+    stream: str
+    group: str
+    limit: int | None
+    lane_limit: int | None
+    rule: BoundRule | None
+    share: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What a bounded stream has before its group: ``waiting`` events (None: they are not counted yet).
+
+    ``held_back`` schedules were kept from firing (those that were cancelled since among them, until it is their turn),
+    and ``dropped`` events went because of the bound since it was set.
+    """
+
+    bound: Bound
+    waiting: int | None
+    held_back: int
+    dropped: int
+
+
 @dataclass(frozen=True, slots=True)
 class Stats:
     """What a namespace holds: numbers of schedules of the tenant, and counters of the whole namespace.
@@ -132,6 +177,7 @@ class Stats:
     ``lag_ms`` is how long the oldest due one has been waiting (ms). ``held`` counts those that could not be fired,
     over all tenants. ``fired``, ``missed``, ``skipped``, ``dropped`` and ``orphans`` are counted since the namespace
     was made. ``streams`` gives each stream's length, ``dispatchers`` the live ones, ``groups`` the consumer groups.
+    ``held_back`` of the due ones wait for room on a stream that is full; ``backlogs`` are the streams with a bound.
     """
 
     tenant: str
@@ -151,3 +197,5 @@ class Stats:
     streams: dict[str, int]
     dispatchers: list[str]
     groups: tuple[GroupStats, ...] = ()
+    held_back: int = 0
+    backlogs: tuple[Backlog, ...] = ()
