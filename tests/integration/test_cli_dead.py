@@ -162,7 +162,13 @@ def test_show_tells_all_that_is_known_and_what_can_be_done(run: Run, queue: Time
     assert lines["last failed"].endswith(" ago)")
     assert traceback.splitlines()[0] == "Traceback:"
     hints = [line.partition("timerq ")[2] for line in result.stderr.splitlines()]
-    assert hints[0] == "tail --stream errors --no-follow --key order:1"
+    assert hints == [
+        "tail --stream errors --no-follow --key order:1",
+        f"dead replay --id {letter.id} --group mails",
+        f"dead discard --id {letter.id} --group mails",
+    ]
+    elsewhere = fine(run("dead", "show", letter.id, "--namespace", "timerq", "--tenant", "default")).stderr
+    assert all(line.endswith(" --namespace timerq --tenant default") for line in elsewhere.splitlines())
     for hint in hints:
         fine(run(*shlex.split(hint)))  # what it names can be done: the last two settle it, each in its turn
         if "replay" in hint:
@@ -296,11 +302,14 @@ def test_a_replay_that_is_cut_short_says_how_far_it_came(
     assert queue.dead_count("mails") == 12 - there
 
 
-def test_every_command_has_an_example_and_says_what_its_options_are_for(run: Run) -> None:
+def test_every_command_has_an_example(run: Run) -> None:
     for words in ("list", "show", "replay", "discard"):
         assert f"timerq dead {words}" in fine(run("dead", words, "--help")).stdout
     assert "timerq owner destroy" in fine(run("owner", "destroy", "-h")).stdout
-    assert "timerq dead show" in fine(run("dead", "--help")).stdout
+    help_ = fine(run("dead", "--help")).stdout
+    assert re.findall(r"^  (\w+)  ", help_.partition("Commands:")[2], re.MULTILINE) == [
+        "list", "show", "replay", "discard",
+    ]  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------ the stream errors

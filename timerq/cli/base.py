@@ -18,6 +18,7 @@ from timerq.commands.command import Scope
 from timerq.commands.namespace import find_namespace
 from timerq.commands.phrasing import for_options
 from timerq.errors import (
+    BacklogFull,
     ContractBroken,
     DurabilityUnavailable,
     InvalidDeclaration,
@@ -117,6 +118,12 @@ def failure_of(error: Exception, target: Target) -> Failure:
         return Unavailable(str(error))
     if isinstance(error, QueueUnavailable):
         return Unavailable(str(error), _hint(error, target))
+    if isinstance(error, BacklogFull):
+        done = f"{error.published:,} events were" if error.published else "nothing was"
+        return Unavailable(
+            f"{error.why}; {done} published",
+            "Try again when the group has acknowledged some, or let a timer wait for that: timerq upsert --delay 0s",
+        )
     if isinstance(error, ContractBroken):
         return Failure(f"{error}\nThis is a fault of timerq or of its data: please report it.")
     if isinstance(error, TimerqError):  # InvalidSchedule, NamespaceMismatch
@@ -150,12 +157,16 @@ def _hint(error: QueueUnavailable, target: Target) -> str | None:
     return f"Is Redis running at {url}? Name another with --redis or TIMERQ_REDIS_URL, or start one with: timerq dev"
 
 
-class Commands(click.Group):
-    """The group of all commands: it turns faults into messages and exit codes."""
+class Verbs(click.Group):
+    """Commands that belong together, in the order in which one needs them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which one needs them."""
+        """As they were added."""
         return list(self.commands)
+
+
+class Commands(Verbs):
+    """The group of all commands: it turns faults into messages and exit codes."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""

@@ -10,7 +10,7 @@ import click
 from timerq.cli import show
 from timerq.cli.ask import confirm
 from timerq.cli.bar import bar
-from timerq.cli.base import F, QueueCommand, Target, json_option, pass_target
+from timerq.cli.base import F, QueueCommand, Target, Verbs, json_option, pass_target
 from timerq.cli.describe import say_lines
 from timerq.cli.letters import (
     absent_letter,
@@ -31,7 +31,7 @@ from timerq.commands.read import MAX_PAGE
 from timerq.errors import TimerqError
 
 
-@click.group()
+@click.group(cls=Verbs)
 def dead() -> None:
     """Dead letters: the events that a group of consumers has given up.
 
@@ -162,7 +162,7 @@ def show_(target: Target, /, event_id: str, stream: str, group: str | None, as_j
         show.say("")
         for line in letter.traceback.rstrip().splitlines():
             show.say(show.clean(line))
-    for hint in hints_for(letter):
+    for hint in hints_for(letter, target):
         show.note(hint)
 
 

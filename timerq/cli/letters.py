@@ -141,12 +141,17 @@ def _when(digits: bytes) -> str | None:
     return show.when(int(text))
 
 
-def hints_for(letter: DeadLetter) -> Iterator[str]:
-    """What can be done about it."""
-    if letter.key.isprintable() and letter.key and letter.stream != "errors":
-        key = shlex.quote(letter.key)
-        yield f"Each attempt, as long as it is kept: timerq tail --stream errors --no-follow --key {key}"
+def hints_for(letter: DeadLetter, target: Target) -> Iterator[str]:
+    """What can be done about it, as commands for the same place."""
+    names = {"namespace": target.namespace, "tenant": target.tenant}
+    there = "".join(f" --{name} {shlex.quote(value)}" for name, value in names.items() if value is not None)
+    if letter.key and letter.key.isprintable() and letter.stream != "errors":
+        yield (
+            "Each attempt, as long as it is kept: timerq tail --stream errors --no-follow "
+            f"--key {shlex.quote(letter.key)}{there}"
+        )
     name = letter.id if letter.id and letter.id.isprintable() else letter.place
-    words = f"--id {shlex.quote(name)} --group {letter.group} --stream {letter.stream}"
-    yield f"Try it again:    timerq dead replay {words}"
-    yield f"Throw it away:   timerq dead discard {words}"
+    stream = "" if letter.stream == "events" else f" --stream {letter.stream}"
+    words = f"--id {shlex.quote(name)} --group {letter.group}{stream}{there}"
+    yield f"Try it again:   timerq dead replay {words}"
+    yield f"Throw it away:  timerq dead discard {words}"

@@ -7,10 +7,10 @@ import click
 from timerq.cli import show
 from timerq.cli.ask import confirm
 from timerq.cli.bar import bar
-from timerq.cli.base import QueueCommand, Target, durable_option, json_option, pass_target
+from timerq.cli.base import QueueCommand, Target, Verbs, durable_option, json_option, pass_target
 
 
-@click.group()
+@click.group(cls=Verbs)
 def owner() -> None:
     """Owners: sessions, actors, objects that timers belong to and die with.
 
