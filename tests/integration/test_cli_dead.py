@@ -337,6 +337,20 @@ def test_a_tail_of_errors_can_be_read(run: Run, redis_url: str) -> None:
     assert "raceback" not in first + second
 
 
+def test_a_tail_of_errors_tells_of_schedules_and_of_what_others_put_there(run: Run, redis_url: str) -> None:
+    with TestQueue(url=redis_url) as kit:
+        kit.queue.upsert("sync", Event("sync"), every="1s", overlap="skip", owner="shop")
+        kit.advance("2s")
+        kit.queue.publish(Event("note", ["of", 1], stream="errors"), key="by hand")
+        where = ("--namespace", kit.queue.namespace.name)
+        skipped, note = fine(run("tail", "--stream", "errors", "--no-follow", *where)).stdout.splitlines()
+    words = re.split(r"  +", skipped)
+    assert words[1:3] == ["schedule.skipped", "sync of shop"]
+    assert re.fullmatch(r"0-\S+.*", words[3])
+    assert words[4].startswith("due 20")
+    assert re.split(r"  +", note)[1:] == ["note", "by hand", '["of", 1]']
+
+
 # ------------------------------------------------------------------------------------------------ owners
 
 
