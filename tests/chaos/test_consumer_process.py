@@ -181,3 +181,15 @@ def test_what_is_no_app_is_refused(target: str, text: str, monkeypatch: pytest.M
     result = run_cli("consume", target)
     assert result.exit_code == 2
     assert text in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("words", [["--redis", "redis://127.0.0.1:2/0"], ["--namespace", "another"]])
+def test_a_place_that_is_not_the_apps_own_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    text = 'import timerq\napp = timerq.Consumer("redis://127.0.0.1:1/0", group="g", namespace="mine")\n'
+    (tmp_path / "an_app_with_a_place.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    result = run_cli("consume", "an_app_with_a_place:app", *words)
+    assert result.exit_code == 2
+    assert f"mine at redis://127.0.0.1:1/0: leave {words[0]} out" in " ".join(result.output.split())

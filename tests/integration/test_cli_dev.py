@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.cli import run_cli
 from timerq import Event, TimerQueue
-from timerq.cli.develop import Changes, look_at
+from timerq.cli.develop import Changes, Child, _where, look_at
 
 pytestmark = pytest.mark.one_server
 ROOT = Path(__file__).parents[2]
@@ -199,6 +199,44 @@ def test_words_for_an_app_want_an_app(words: list[str]) -> None:
     assert (result.exit_code, "name it" in result.output) == (2, True)
     result = run_cli("dev", "shop:app", "--schedules", "x.yaml", "--no-schedules")
     assert (result.exit_code, "exclude each other" in result.output) == (2, True)
+
+
+def test_an_app_of_another_queue_is_left_alone(folder: Path, devs: list[Dev]) -> None:
+    text = (folder / "shop.py").read_text()
+    (folder / "shop.py").write_text(text.replace("Consumer(", 'Consumer("redis://127.0.0.1:1/0", '))
+    dev = Dev(folder, "shop:app")
+    devs.append(dev)
+    assert "leave the queue out of the Consumer" in dev.until("want this Redis")
+    dev.until("It has ended (2)")
+    assert dev.end() == 0
+
+
+def test_where_a_url_points() -> None:
+    assert (
+        _where("redis://localhost") == _where("redis://:secret@127.0.0.1:6379/0") == _where("redis://[::1]/")
+    )
+    assert _where("unix:///a/b.sock") == _where("unix:///a/b.sock?db=0")
+    places = ["redis://127.0.0.1:1/0", "redis://127.0.0.1:1/1", "redis://other:1/0", "unix:///a", "unix:///b"]
+    assert len({_where(place) for place in places}) == len(places)
+
+
+def test_the_app_does_not_trust_what_was_compiled_a_moment_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[dict[str, str]] = []
+
+    class Popen:
+        def __init__(self, command: list[str], env: dict[str, str], **words: object) -> None:
+            begun.append(env)
+
+        def terminate(self) -> None: ...
+
+        def wait(self) -> None: ...
+
+    monkeypatch.setattr("timerq.cli.develop.subprocess.Popen", Popen)
+    child = Child("shop:app", [], {"TIMERQ_NAMESPACE": "n"})
+    child.start()
+    child.stop()
+    (environment,) = begun
+    assert (environment["PYTHONDONTWRITEBYTECODE"], environment["TIMERQ_NAMESPACE"]) == ("1", "n")
 
 
 def test_which_files_are_looked_at(tmp_path: Path) -> None:

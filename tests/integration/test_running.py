@@ -161,6 +161,20 @@ def test_a_handler_may_ask_for_the_end(redis_url: str) -> None:
 
 
 @pytest.mark.one_server
+def test_two_signals_at_once_are_one(redis_url: str) -> None:
+    faults: list[dict[str, Any]] = []
+
+    async def main(running: Running) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, fault: faults.append(fault))
+        async with running:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    asyncio.run(asyncio.wait_for(main(run(redis_url, Consumer(group=GROUP), keep_alive=True)), 30))
+    assert faults == []
+
+
+@pytest.mark.one_server
 def test_a_block_that_fails_stops_all(redis_url: str) -> None:
     with TimerQueue.connect(redis_url) as queue:
         app = Consumer(queue, group=GROUP)

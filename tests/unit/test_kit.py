@@ -407,6 +407,13 @@ def test_an_async_client_that_nobody_closed_is_quiet():
     gc.collect()  # a warning would fail this test
 
 
+def test_in_a_closed_kit_no_time_passes():
+    with TestQueue() as kit:
+        kit.queue.upsert("a", EVENT, delay="1m")
+    with pytest.raises(TimerqError, match="closed"):
+        kit.advance("1m")
+
+
 async def use(kit: TestQueue) -> None:
     assert kit.aqueue is kit.aqueue
     await kit.aqueue.upsert("a", EVENT, delay="1m")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from timerq.cli.base import QueueCommand, Target, pass_target
 from timerq.cli.run import log_to_stderr
 from timerq.cli.values import number
 from timerq.topology import redact
+
+if TYPE_CHECKING:
+    from timerq.consumer import Consumer
 
 
 @click.command(cls=QueueCommand)
@@ -24,7 +28,7 @@ def consume(target: Target, /, app: str, name: str | None, concurrency: int | No
 
     MODULE:APP names a timerq.Consumer. Run as many as you like: they share the work, and take over from one that dies.
     Stopping one reads no more, waits for what it has in hand as long as its drain= says, and hands the rest back.
-    Where the app does not say where its queue is, --redis and --namespace do.
+    Where the app does not say where its queue is, --redis and --namespace do; where it does, another place is refused.
 
     \b
     Example:
@@ -36,6 +40,7 @@ def consume(target: Target, /, app: str, name: str | None, concurrency: int | No
         sys.path.insert(0, here)  # as python -m does
     settings = target.resolve()
     consumer = load_consumer(app)
+    _refuse_another_place(target, consumer)
     consumer.configure(
         url=settings.redis_url, namespace=settings.namespace, name=name, concurrency=concurrency
     )
@@ -50,3 +55,19 @@ def consume(target: Target, /, app: str, name: str | None, concurrency: int | No
         sys.stdout.flush()
 
     consumer.run(say)
+
+
+def _refuse_another_place(target: Target, consumer: Consumer) -> None:
+    """What the command line says in vain would read and acknowledge another queue's events than was meant."""
+    if not consumer.is_placed:
+        return
+    place = consumer.place
+    for option, said, own in (
+        ("--redis", target.redis, place.url),
+        ("--namespace", target.namespace, place.namespace),
+    ):
+        if said is not None and said != own:
+            raise click.UsageError(
+                f"the app says itself where its queue is, {place.namespace} at {redact(place.url)}: "
+                f"leave {option} out, or the queue out of its Consumer(…)"
+            )

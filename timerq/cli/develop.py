@@ -10,16 +10,19 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
 from timerq.cli import show
 from timerq.cli.base import QueueCommand, Target, pass_target
+from timerq.errors import InvalidSchedule
 from timerq.topology import redact
 
 LOOK_EVERY_S = 0.5
 _SUFFIXES = (".py", ".yaml", ".yml", ".toml")
 _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
+_HERE = {"localhost": "127.0.0.1", "::1": "127.0.0.1"}
 _BUSY_SHARE = 10
 """Looking at the files takes a tenth of the time at the most, however many there are."""
 
@@ -84,7 +87,8 @@ class Child:
     def __init__(self, app: str, words: list[str], environment: Mapping[str, str]) -> None:
         self._app = app
         self._words = words
-        self._environment = {**os.environ, **environment}
+        # what is compiled goes by whole seconds and sizes, so a second change within one could be overlooked
+        self._environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment}
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline = -1
 
@@ -187,6 +191,13 @@ def _running(target: Target, app: str, schedules: tuple[str, ...], no_schedules:
 
     consumer = load_consumer(app)
     settings = target.resolve()
+    if consumer.is_placed and _where(consumer.place.url) != _where(settings.redis_url):
+        # its schedules would be declared, taken over and cancelled in a queue that others may live by
+        raise InvalidSchedule(
+            "queue",
+            redact(consumer.place.url),
+            f"want this Redis, {redact(settings.redis_url)}: leave the queue out of the Consumer(…)",
+        )
     consumer.configure(url=settings.redis_url, namespace=settings.namespace, name="dev")
     wanted = [] if no_schedules else [*functions_of(app, consumer), *schedules]
     label = f"dev.{consumer.group}"
@@ -201,6 +212,15 @@ def _running(target: Target, app: str, schedules: tuple[str, ...], no_schedules:
         by="timerq dev",
         name="dev",
     )
+
+
+def _where(url: str) -> tuple[str, str, int, str]:
+    """Where a URL points, however it says so."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme == "unix":
+        return "unix", "", 0, parts.path
+    return parts.scheme, _HERE.get(host, host), parts.port or 6379, parts.path.strip("/") or "0"
 
 
 def functions_of(target: str, app: Any) -> list[Any]:

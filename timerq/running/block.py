@@ -257,7 +257,8 @@ class Running:
 
         def asked(number: int) -> None:
             loop.remove_signal_handler(number)  # a second one does not ask
-            self._signals.remove(number)
+            if number in self._signals:  # two may have come before either was heard
+                self._signals.remove(number)
             self._begin_to_stop()
 
         for number in SIGNALS:

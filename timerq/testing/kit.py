@@ -242,6 +242,8 @@ class TestQueue:
     def _play(self, until_ms: int, handlers: Handlers | None) -> Play:
         """Time from now to ``until_ms``; returns the events since the last call."""
         check_handlers(handlers)
+        if self._is_closed:
+            raise TimerqError("this kit is closed")
         if self._is_playing:
             raise TimerqError("time is passing already: a handler cannot advance it")
         self._is_playing = True
