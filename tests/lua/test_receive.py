@@ -133,7 +133,12 @@ def test_what_is_taken_over_again_and_again_is_an_attempt_only_where_it_began(gr
         assert group.settle(a, "begin", f"c{turn}") == "SETTLED"
     assert group.settle(a, "retry", "c3", at_ms=NOW, error="no") == "SETTLED"
     assert group.settle(b, "back", "c3") == "SETTLED"
-    assert [(raw.attempt, raw.counts) for raw in group.get("c4")] == [(5, True), (2, True)]
+    a, b = group.get("c4")
+    assert [(raw.attempt, raw.counts) for raw in (a, b)] == [(5, True), (2, False)]  # handed back as it was
+    for raw in (a, b):
+        assert group.settle(raw, "begin", "c4") == "SETTLED"
+        assert group.settle(raw, "back", "c4") == "SETTLED"  # cut short by a stop, which is no attempt
+    assert [(raw.attempt, raw.counts) for raw in group.get("c5")] == [(5, True), (2, True)]
     group.check()
 
 
@@ -163,7 +168,7 @@ def test_what_the_reader_of_an_ordered_group_never_began_is_no_attempt(group: Gr
     assert group.settle(again, "begin", "c3") == "NOT_HELD"
     assert group.settle(raw, "back", "c4") == "SETTLED"  # handed back as it was
     (raw,) = group.get("c4", epoch=group.lead("c4"))
-    assert (raw.delivery, raw.attempt, raw.counts) == (6, 3, True)
+    assert (raw.delivery, raw.attempt, raw.counts) == (6, 3, False)
     group.check()
 
 

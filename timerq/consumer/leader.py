@@ -56,8 +56,9 @@ class Leader:
 
     @property
     def ask_again_s(self) -> float:
-        """How long to wait before asking again whether the one that leads has gone (s): it is counted for a lease."""
-        return min(ASK_AGAIN_S, self._service.app.lease_ms / 3000)
+        """How long to wait before asking again (s): well within the lease for which it is counted."""
+        service = self._service
+        return min(max(ASK_AGAIN_S, service.namespace.partitions / 50), service.app.lease_ms / 3000)
 
     async def leads(self, *, anew: bool = True) -> bool:
         """Whether it leads, asking Redis where it does not, and now and then where it does; raises `TimerqError`.

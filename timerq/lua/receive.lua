@@ -147,9 +147,10 @@ local function hand_out(entries, old)
         holder, delivery, attempt, failed, rest = read_hold(old[i])
         if not (is_page and holder == a_consumer) then
           delivery = delivery + 1
-          if holder == no_consumer() then
+          local is_suspect = byte(attempt) == 48 and #attempt > 1
+          if holder == no_consumer() and not is_suspect then
             attempt = int(attempt + 1)
-          elseif byte(attempt) ~= 48 then -- it may have waited for its turn when that one went
+          elseif not is_suspect then -- it may have waited for its turn when that one went
             attempt = '0' .. int(attempt + 1)
           end
         end

@@ -115,7 +115,7 @@ function VERBS.b(item, ms)
     call('ZADD', k_retry, ms, item.entry)
     call('ZREM', k_lease, item.entry)
   end
-  put_down(item, int(math.max(0, tonumber(item.attempt) - 1)), item.failed)
+  put_down(item, item.is_suspect and '0' .. item.attempt or int(math.max(0, tonumber(item.attempt) - 1)), item.failed)
   return 'SETTLED'
 end
 
@@ -178,8 +178,10 @@ for i = 1, #words do
   local front = a_consumer .. ' ' .. delivery .. ' '
   if hold and sub(hold, 1, #front) == front then
     local attempt, failed, event, at, id = match(hold, '^(%d+) (%d+) (%S+) (%d+) (.*)$', #front + 1)
-    if byte(attempt) == 48 and #attempt > 1 then attempt = sub(attempt, 2) end
-    items[i] = {entry = entries[i], delivery = delivery, attempt = attempt, failed = failed, event = event, at = at, id = id}
+    local is_suspect = byte(attempt) == 48 and #attempt > 1
+    if is_suspect then attempt = sub(attempt, 2) end
+    items[i] = {entry = entries[i], delivery = delivery, attempt = attempt, is_suspect = is_suspect, failed = failed,
+      event = event, at = at, id = id}
     local letter = byte(ARGV[words[i]])
     if event == '-' or letter == 101 then
       -- nothing is asked of its schedule
