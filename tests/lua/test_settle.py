@@ -359,6 +359,18 @@ def test_the_last_outcome_of_each_occurrence_is_kept_with_the_fires(group: Group
     )
 
 
+def test_what_has_no_outcome_takes_none_from_the_next_of_its_call(group: Group) -> None:
+    raw = fired(group, 0, every=1000, initial_delay=0)
+    group.publish("a")
+    other = one(group)
+    items = (
+        Settlement(raw.entry, raw.delivery, "ack"),
+        Settlement(other.entry, other.delivery, "ack", outcome="x"),
+    )
+    assert group.say("c1", *items) == ["SETTLED"] * 2
+    assert get(group).fires == (Fire(NOW, NOW, 0, "ok", 1, ""),)
+
+
 def test_outcomes_stay_with_the_last_fires_where_the_schedule_is_set_anew(group: Group) -> None:
     raw = fired(group, 0, every=1000, initial_delay=0)
     assert group.settle(raw, "ack", outcome="sent 3") == "SETTLED"
