@@ -17,7 +17,7 @@ from timerq.codec import encode
 from timerq.commands.command import Namespace, Scope
 from timerq.commands.consume import RawDelivery
 from timerq.commands.owned import recurring, single
-from timerq.consumer import AsyncContext, Context
+from timerq.consumer import AsyncContext, Consumer, Context
 from timerq.consumer.arming import Arming
 from timerq.consumer.backoff import Backoff
 from timerq.consumer.decode import decode, lane_of
@@ -226,6 +226,24 @@ def test_what_cannot_be_called_with_an_event_is_refused() -> None:
         make_handler("t", "no function")  # type: ignore[arg-type]
     with pytest.raises(InvalidSchedule, match="type"):
         make_handler("", by_place)
+
+
+def test_what_would_run_nothing_is_refused() -> None:
+    def yields(event: Any) -> Any:
+        yield event
+
+    async def yields_later(event: Any) -> Any:
+        yield event
+
+    class Yields:
+        def __call__(self, event: Any) -> Any:
+            yield event
+
+    for function in (yields, yields_later, Yields(), functools.partial(yields)):
+        with pytest.raises(InvalidSchedule, match="not one that yields"):
+            make_handler("t", function)
+    with pytest.raises(InvalidSchedule, match=r'as in @app.on\("order.placed"\)'):
+        Consumer(group="g").on(by_place)  # type: ignore[arg-type]
 
 
 def test_an_async_handler_awaits_its_context() -> None:

@@ -18,7 +18,7 @@ from timerq.client import TimerQueue
 from timerq.commands.calling import Task
 from timerq.consumer.context import once_token
 from timerq.consumer.counts import Counts
-from timerq.consumer.handlers import Errors, Handler, make_handler
+from timerq.consumer.handlers import Errors, Handler, check_type, make_handler
 from timerq.consumer.place import place_of
 from timerq.consumer.service import Service
 from timerq.declare import ScheduledFunction
@@ -136,6 +136,7 @@ class Consumer:
 
         Raises `InvalidSchedule`, also for a type that has a handler already.
         """
+        check_type(type)
 
         def decorate(function: F) -> F:
             handler = make_handler(

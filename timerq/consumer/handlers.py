@@ -84,9 +84,11 @@ def make_handler(
     timeout: Duration | None = None,
 ) -> Handler:
     """Raises `InvalidSchedule` for a word that cannot be, or a function that cannot be called with an event."""
-    check_text("type", type_)
+    check_type(type_)
     if not callable(function):
         raise InvalidSchedule("function", function, _WANT)
+    if _yields(function):  # calling it runs nothing
+        raise InvalidSchedule("function", function, "want a function that returns, not one that yields")
     if type(attempts) is not int or not 1 <= attempts <= MAX_ATTEMPTS:
         raise InvalidSchedule("attempts", attempts, f"want a number from 1 to {MAX_ATTEMPTS}")
     first_ms = resolve_duration(backoff, field="backoff")
@@ -117,6 +119,14 @@ def make_handler(
     )
 
 
+def check_type(type_: Any) -> None:
+    """Raises `InvalidSchedule` for what is no event type."""
+    if callable(type_):
+        # `Consumer.on` without its brackets would decorate nothing, and the events would find no handler
+        raise InvalidSchedule("type", type_, 'want the type of its events, as in @app.on("order.placed")')
+    check_text("type", type_)
+
+
 def _errors(name: str, value: Any) -> tuple[type[BaseException], ...]:
     classes = (value,) if isinstance(value, type) else value
     if isinstance(classes, (list, tuple, set, frozenset)) and all(
@@ -130,6 +140,14 @@ def _is_async(function: Any) -> bool:
     inner = inspect.unwrap(function)
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
         getattr(type(inner), "__call__", None)  # noqa: B004  # whether what it does is awaited, not whether it can be called
+    )
+
+
+def _yields(function: Any) -> bool:
+    inner = inspect.unwrap(function)
+    return any(
+        inspect.isgeneratorfunction(what) or inspect.isasyncgenfunction(what)
+        for what in (inner, getattr(type(inner), "__call__", None))  # noqa: B004  # as above
     )
 
 
