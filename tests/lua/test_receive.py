@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.group import LEASE_MS, Group, keys_of
 from tests.support.partition import NOW, Partition
-from timerq import InvalidSchedule
+from timerq import InvalidSchedule, QueueUnavailable
 from timerq.commands import cancel, owner
 from timerq.commands.consume import RawDelivery, Received, receive, settle
 from timerq.commands.dispatch import trim
@@ -259,6 +259,21 @@ def test_a_pending_entry_that_was_trimmed_is_cleared_and_counted(group: Group, h
     assert received.gone == 1
     assert group.partition.client.hget(group.partition.key("meta"), "gone") == b"1"
     assert set(group.pending()) == {a.entry, c.entry}
+    group.check()
+
+
+def test_what_cannot_be_taken_over_keeps_its_lease(group: Group) -> None:
+    group.publish("a")
+    (raw,) = group.get("c1")
+    held = group.leases()
+    group.partition.client.rename(group.stream_key, b"away")
+    group.partition.client.set(group.stream_key, "not a stream")
+    group.partition.now += LEASE_MS
+    with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
+        group.get("c2")
+    group.partition.client.rename(b"away", group.stream_key)
+    assert group.leases() == held
+    assert [each.entry for each in group.get("c2")] == [raw.entry]
     group.check()
 
 

@@ -243,8 +243,8 @@ local function take_due(from)
     local some = {}
     for i = at, math.min(#ids, at + piece() - 1) do some[#some + 1] = ids[i] end
     at = at + #some
+    claim(some, found) -- raises on what is no stream: then all stays as it is
     call('ZREM', from, unpack(some))
-    claim(some, found)
   end
   hand_over(found)
   return at > #ids
