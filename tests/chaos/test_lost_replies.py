@@ -27,11 +27,11 @@ from timerq.commands.history import History
 from timerq.commands.planned import Applied, SetPlan
 from timerq.dispatcher import Dispatcher
 from timerq.lua import SCRIPTS
-from timerq.model import Backfilled, Change, Page, Schedule, Stats
+from timerq.model import Backfilled, Bound, Change, Page, Schedule, Stats
 from timerq.testing import ManualClock
 
 EVENT = Event("t", {"n": 1})
-VALUES = (Change, Schedule, Page, Stats, Backfilled, History, SetPlan, datetime, int)
+VALUES = (Change, Schedule, Page, Stats, Bound, Backfilled, History, SetPlan, datetime, int)
 SET = [Upsert(f"s{n}", EVENT, cron=f"{n} 9 * * MON-FRI") for n in range(3)]
 LISTS = ("list", "dead_list")
 Step = tuple[str, tuple[Any, ...], dict[str, Any]]
@@ -109,7 +109,14 @@ WALK: list[Step] = [
     ("dead_replay", ("mails", Which(type="mail")), {}),
     ("dead_discard", ("mails", Which()), {}),
     ("dead_count", ("mails",), {}),
+    ("bound", ("events",), {"group": "g", "limit": 3, "lane_limit": 1}),
+    ("upsert", ("waits", EVENT), {"delay": 0}),
+    ("wait", (0,), {}),
+    ("bound", ("events",), {"group": "g", "limit": 3, "rule": "drop_newest"}),
+    ("publish", (EVENT,), {"key": "q"}),
     ("stats", (), {}),
+    ("unbound", ("events",), {}),
+    ("unbound", ("events",), {}),
 ]
 
 

@@ -93,7 +93,7 @@ WRITERS = sorted(name for name, script in SCRIPTS.items() if script.writes)
 def test_every_script_has_a_sample() -> None:
     assert set(SAMPLES) == set(SCRIPTS) - {"make"}
     assert WRITERS == [
-        "backfill", "cancel", "destroy", "done", "edit", "enlist", "once", "prune", "publish", "receive", "revive",
+        "backfill", "bound", "cancel", "destroy", "done", "edit", "enlist", "once", "prune", "publish", "receive", "revive",
         "settle", "sweep", "upsert",
     ]  # fmt: skip
 

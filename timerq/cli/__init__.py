@@ -8,7 +8,7 @@ arm       upsert                  change   cancel trigger pause resume publish
 describe  get, and what a dry run says     recur    preview next backfill done
 look      list count stats                 why      why
 follow    tail                             dead     dead (with letters: which ones, and how they look)
-owner     owner
+owner     owner                           backlog  bound unbound
 declare   plan apply crontab               plans    what they show
 run       init worker dev         demo     demo (with ledger: what was promised, and what came)
 consume   consume                 develop  the app of dev, begun anew when files change
@@ -23,6 +23,7 @@ import click
 from timerq import __version__
 from timerq.cli import (
     arm,
+    backlog,
     change,
     consume,
     dead,
@@ -86,6 +87,8 @@ for command in (
     follow.tail,
     dead.dead,
     look.stats,
+    backlog.bound,
+    backlog.unbound,
     owner.owner,
     run.dev,
     develop.dev_app,

@@ -43,6 +43,8 @@ def _tell(queue: TimerQueue, change: Change, as_json: bool) -> None:
         show.say("  ".join(words))
     if change.outcome is Outcome.NOT_PENDING:
         raise absent(queue, change.key, change.owner, "NOT_PENDING")
+    if change.outcome is Outcome.DROPPED:
+        raise NotFound(f"{name}: DROPPED: the stream is full, and its bound drops the newest")
     if change.outcome is Outcome.VERSION_MISMATCH:
         stored = f"version {change.version} is stored" if change.version else "nothing is stored"
         raise NotFound(f"{name}: VERSION_MISMATCH: {stored}")

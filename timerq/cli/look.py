@@ -9,6 +9,7 @@ from itertools import islice
 import click
 
 from timerq.cli import show
+from timerq.cli.backlog import backlog_rows
 from timerq.cli.base import QueueCommand, Target, json_option, owner_option, pass_target
 from timerq.cli.values import instant, number
 from timerq.client import TimerQueue
@@ -190,6 +191,7 @@ def stats(target: Target, /, as_json: bool) -> None:
             [f"schedules of tenant {found.tenant}", f"{found.schedules:,}"],
             ["  armed", f"{found.armed:,}"],
             ["  of these overdue", f"{found.due:,}"],
+            *([["  held back: their stream is full", f"{found.held_back:,}"]] if found.held_back else []),
             ["  overdue since", show.length(found.lag_ms) if found.due else "-"],
             ["  paused", f"{found.paused:,}"],
             ["schedules of all tenants", f"{found.all_schedules:,}"],
@@ -202,6 +204,7 @@ def stats(target: Target, /, as_json: bool) -> None:
             ["partitions", f"{found.partitions:,}"],
             *([f"stream {name}", f"{size:,}"] for name, size in found.streams.items()),
             *(row for group in found.groups for row in _group_rows(group)),
+            *(row for each in found.backlogs for row in backlog_rows(each)),
             ["dispatchers", f"{len(found.dispatchers):,}"],
             *([f"  {show.clean(name)}", ""] for name in found.dispatchers),
         ]
