@@ -379,6 +379,22 @@ def test_one_run_arms_one_timer_under_one_name() -> None:
         arm(what, delay="1h", name="counted", payload=payload)
 
 
+def test_one_run_uses_an_idempotency_key_for_one_body() -> None:
+    what = arming()
+
+    def upsert(payload: int, key: str = "k", **words: Any) -> None:
+        what.upsert(key, Event("late", payload), ..., {"idempotency_key": "x", **words}, lambda: 0)
+
+    upsert(1, delay="1h")
+    upsert(1, delay="1h")
+    upsert(2, key="another", delay="1h")
+    for payload, delay in ((2, "1h"), (1, "2h")):
+        with pytest.raises(InvalidSchedule, match="idempotency_key"):
+            upsert(payload, delay=delay)
+    upsert(1, key="recurs", every="1h")
+    upsert(1, key="recurs", every="1h")
+
+
 def test_what_an_app_does_not_declare_is_refused() -> None:
     with pytest.raises(InvalidSchedule, match="type"):
         arm(arming(), "unheard of", delay="1h")

@@ -45,7 +45,7 @@ class Arming:
     scope: Scope
     declared: Callable[[str], bool]
     memory_ms: int
-    armed: dict[str, tuple[Word, ...]] = field(default_factory=dict)
+    armed: dict[tuple[Word, ...], tuple[Word, ...]] = field(default_factory=dict)
 
     def schedule(
         self,
@@ -67,7 +67,7 @@ class Arming:
         key = self.scoped(given)
         wanted = Upsert(key, event, at=at_ms, owner=self.event.lane, idempotency_key=key)
         item = upserting.item(self.scope, wanted, incarnation=self.event.version, fold_ms=self.memory_ms)
-        self._once(given, item.args)
+        self._once(item.keys, item.args, "name", given)
         return item
 
     def scoped(self, name: str) -> str:
@@ -86,8 +86,12 @@ class Arming:
         except TypeError as error:
             raise InvalidSchedule("words", sorted(words), f"want the words of upsert ({error})") from None
         incarnation = self.event.version if owner is ... else None
-        fold_ms = None if wanted.idempotency_key is None else self.memory_ms
-        return upserting.item(self.scope, wanted, incarnation=incarnation, now=now, fold_ms=fold_ms)
+        token = wanted.idempotency_key
+        fold_ms = None if token is None else self.memory_ms
+        item = upserting.item(self.scope, wanted, incarnation=incarnation, now=now, fold_ms=fold_ms)
+        if token is not None and wanted.every is None and wanted.cron is None:  # those go by what time it is
+            self._once(item.keys, item.args, "idempotency_key", token)
+        return item
 
     def start(self, wanted: Upsert, now: Callable[[], int]) -> Item[Upserted]:
         """A timer of the event's lane, as an owner starts it; a one-shot's delay counts from the event."""
@@ -154,9 +158,9 @@ class Arming:
         own = {**(event.correlation or {}), **(correlation or {})}
         return replace(event, correlation={**self.event.correlation, CAUSATION: self.event.id, **own})
 
-    def _once(self, name: str, what: tuple[Word, ...]) -> None:
+    def _once(self, where: tuple[Word, ...], what: tuple[Word, ...], word: str, given: str) -> None:
         """One handling arms one timer under one name: a second one would silently be folded into the first."""
-        if self.armed.setdefault(name, what) != what:
+        if self.armed.setdefault(where, what) != what:
             raise InvalidSchedule(
-                "name", name, "want a name= of its own: this handler has armed another timer under this one"
+                word, given, f"want another {word}=: this handler has armed another timer under this one"
             )
