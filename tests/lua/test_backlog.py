@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -247,6 +248,21 @@ def test_room_of_the_stream_is_not_lost_on_a_lane_that_has_none(group: Bounded) 
     group.partition.check()
 
 
+def test_one_that_waits_for_the_stream_outlives_another_that_waits_for_its_lane(group: Bounded) -> None:
+    """Both are held back by one call, in this order."""
+    group.bound(2, 1)
+    group.publish("x", owner="b")
+    group.publish("y")
+    group.partition.upsert("a", at=NOW)
+    group.partition.upsert("b", at=NOW + 1, owner="b")
+    group.partition.now += 10
+    assert (group.partition.fire().refused, group.partition.fire().refused) == (2, 0)
+    assert group.backlog().held_back == 2
+    assert sorted(group.ack(2)) == ["x", "y"]
+    assert group.drain() == 2
+    assert group.backlog().held_back == 0
+
+
 def test_what_is_held_back_can_be_cancelled_set_anew_and_paused(group: Bounded) -> None:
     group.bound(1)
     group.arm("a-first", "cancelled", "later", "paused", "kept")
@@ -417,6 +433,8 @@ def test_the_newest_are_dropped_counted_and_told(group: Bounded) -> None:
     assert group.backlog().dropped == 3
     assert group.told() == ["stream.full"]
     assert "dropped: stream events is full" in sentences(partition.run(history(partition.scope, "b")))[1]
+    (_, told, *_) = sentences(partition.run(history(partition.scope, "p")))
+    assert "an event was dropped unhandled: 0-" in told
     assert group.ack() == ["a"]
     assert group.ack() == []
 
@@ -630,3 +648,74 @@ def test_a_group_that_was_made_anew_is_counted_anew(real_group: Bounded) -> None
     group.partition.now += 30_000
     group.tend()
     assert group.backlog().waiting == 3
+
+
+# ------------------------------------------------------------------------------------------------ whatever happens
+
+
+def truth(group: Bounded) -> dict[bytes, int]:
+    """What the group has before it, by lane, as the stream itself and its pending list say."""
+    client = group.partition.client
+    entries = {
+        entry: fields[b"tenant"] + b"\0" + (fields[b"owner"] or fields[b"key"])
+        for entry, fields in client.xrange(group.stream_key)
+        if fields.get(b"only", b"g") == b"g"
+    }
+    waits = set(entries)
+    if client.exists(group.stream_key) and (infos := client.xinfo_groups(group.stream_key)):
+        last = tuple(map(int, infos[0]["last-delivered-id"].split(b"-")))
+        waits = {entry for entry in entries if tuple(map(int, entry.split(b"-"))) > last}
+        waits |= set(group.pending())
+    counts: dict[bytes, int] = {b"": len(waits)}
+    for entry in waits:
+        counts[entries[entry]] = counts.get(entries[entry], 0) + 1
+    return counts
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_happens_the_bound_holds_and_all_fire_in_the_end(group: Bounded, seed: int) -> None:
+    chance = random.Random(seed)
+    partition = group.partition
+    limit, lane_limit = chance.choice([(3, None), (None, 1), (4, 2), (2, 1)])
+    group.bound(limit, lane_limit)
+    hands: list[Any] = []
+    for _ in range(100):
+        key, owner = chance.choice("abcdefgh"), chance.choice([None, None, "o", "p"])
+        act = chance.randrange(12)
+        if act < 4:
+            partition.upsert(key, at=partition.now + chance.randrange(-20, 20), owner=owner)
+        elif act == 4:
+            partition.cancel(key, owner)
+        elif act == 5:
+            partition.edit(chance.choice(["pause", "resume"]), key, owner)
+        elif act == 6:
+            try:
+                group.publish(key, owner=owner)
+            except BacklogFull:
+                assert truth(group)[b""] > 0
+        elif act == 7:
+            hands += group.get(count=chance.randrange(1, 4), lease_ms=10**9)
+        elif act < 10 and hands:
+            raw = hands.pop(chance.randrange(len(hands)))
+            verb = chance.choice(["ack", "ack", "retry", "reject"])
+            assert group.settle(raw, verb, at_ms=partition.now + 5) == "SETTLED"
+        elif act == 10:
+            group.tend()
+        else:
+            partition.now += chance.choice([1, 5, 40_000])
+        group.drain()
+        partition.check()
+        found = truth(group)
+        counted = found if lane_limit else {b"": found[b""]}
+        assert {name: int(count) for name, count in group.counts().items()} == counted
+        assert limit is None or found[b""] <= limit
+        assert lane_limit is None or max([0, *[n for lane, n in found.items() if lane]]) <= lane_limit
+    for raw in hands:
+        assert group.settle(raw, "ack") == "SETTLED"
+    partition.now += 1000
+    while group.drain() or group.ack(50):
+        pass
+    left = [record[b"s"][:1] for name, record in partition.state().items() if b":sch:" in name]
+    assert set(left) <= {b"p"}
+    group.tend()  # what was cancelled is looked at, too
+    assert group.backlog().held_back == 0

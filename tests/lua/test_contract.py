@@ -93,8 +93,8 @@ WRITERS = sorted(name for name, script in SCRIPTS.items() if script.writes)
 def test_every_script_has_a_sample() -> None:
     assert set(SAMPLES) == set(SCRIPTS) - {"make"}
     assert WRITERS == [
-        "backfill", "bound", "cancel", "destroy", "done", "edit", "enlist", "once", "prune", "publish", "receive", "revive",
-        "settle", "sweep", "upsert",
+        "backfill", "bound", "cancel", "destroy", "done", "edit", "enlist", "once", "prune", "publish", "receive",
+        "revive", "settle", "sweep", "upsert",
     ]  # fmt: skip
 
 

@@ -133,19 +133,19 @@ end
 
 -- Keeps one from firing until a lane, or the stream (an empty lane), has room again.
 local function hold_back(turn, id, record, r, bound, lane, why)
-  call('ZADD', PREFIX .. 'waiting:' .. bound.stream .. '\0' .. lane, r.at, id)
+  local added = call('ZADD', PREFIX .. 'waiting:' .. bound.stream .. '\0' .. lane, r.at, id)
   call('ZADD', bound.parked, 'NX', now_text, lane)
-  call('HINCRBY', bound.about, 'held_back', 1)
+  call('HINCRBY', bound.about, 'held_back', added) -- it may be there from before it was armed anew
   if r.state ~= 'a' then
     call('HSET', record, 's', state_text('a', r.version, r.at, r.following, r.n))
     call('ZREM', k_held, id)
   end
   call('HSET', record, 'e', why)
-  turn.scored[#turn.scored + 1] = int(tonumber(r.at) + PARKED_MS)
-  turn.scored[#turn.scored + 1] = id
+  call('ZADD', PREFIX .. 'due:' .. turn.tenant, int(tonumber(r.at) + PARKED_MS), id) -- at once: see let_go
   refused = refused + 1
   tell_full(bound, id, r.version, r.at, r.n, why)
-  if lane ~= '' then let_go(bound, '') end -- the room of the stream is for another one
+  -- what room the stream has is for another one
+  if lane ~= '' and bound.limit and tonumber(call('HGET', bound.counts, '')) < bound.limit then let_go(bound, '') end
 end
 
 -- One occurrence of a recurring schedule: published or, where the one before it still runs or the stream is full, left out;
