@@ -271,3 +271,19 @@ def test_health_says_the_first_and_the_last(caplog: pytest.LogCaptureFixture) ->
         health.works("part 1")
     assert len(caplog.records) == 2
     assert not health.failing
+
+
+def test_a_place_that_comes_free_for_one_who_has_given_up_goes_to_the_next() -> None:
+    async def scenario() -> None:
+        slots = Slots(1)
+        assert not slots.is_wanted
+        assert await slots.take(1) == 1
+        first, second = (asyncio.create_task(slots.take(1)) for _ in range(2))
+        await asyncio.sleep(0)
+        assert slots.is_wanted
+        slots.give(1)
+        first.cancel()  # it was just about to get it
+        assert await asyncio.wait_for(second, 5) == 1
+        assert first.cancelled()
+
+    asyncio.run(scenario())

@@ -120,3 +120,17 @@ def test_whatever_happens_each_lane_keeps_its_order(
     for lane in "abc":
         mine = [entry for entry in lane_of if lane_of[entry] == lane]
         assert [entry for entry in ended if lane_of[entry] == lane] == mine
+
+
+def test_what_is_next_behind_a_running_entry() -> None:
+    lanes: Lanes[str] = Lanes()
+    lanes.add("a", b"1", "one")
+    assert lanes.next() == "one"
+    assert lanes.behind(b"1") is None
+    lanes.add("b", b"2", "of another lane")
+    lanes.add("a", b"3", "two")
+    lanes.add("a", b"4", "three")
+    assert lanes.behind(b"1") == "two"
+    lanes.add("a", b"3", None)
+    assert lanes.behind(b"1") is None
+    assert lanes.behind(b"?") is None

@@ -7,6 +7,7 @@ by the hold of that entry alone, so what a consumer says of a delivery that has 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -43,7 +44,8 @@ class RawDelivery:
     ``attempt`` counts the handlings begun, this one included, from 1; one that was handed back before it began is not
     counted. ``waits_until_ms`` (epoch ms) is 0, but for what the reader of an ordered group is only told: it waits
     until then to be tried again, nobody holds it, and its lane stands still. ``counts`` is False where it was taken
-    over from a consumer that may not have begun it: ``attempt`` counts once `settle` is told ``begin``.
+    over from a consumer that may not have begun it: ``attempt`` counts once `settle` is told ``begin``. Its consumer
+    notes in ``fresh_until_s`` (monotonic) until when it need not be asked again whether it is to be handled.
     """
 
     entry: bytes
@@ -52,6 +54,7 @@ class RawDelivery:
     waits_until_ms: int
     fields: dict[bytes, bytes]
     counts: bool = True
+    fresh_until_s: float = math.inf
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ class Counts:
     ``unwanted``: no handler wants them. ``unreadable``: their fields cannot be read; they are dead letters too.
     ``stale``: not run, because cancelled after they fired, or of an owner that has gone. ``gone``: trimmed before they
     were handled. ``lost``: went to another consumer while they were handled here. ``handed_back``: not begun, or
-    interrupted, when this one stopped.
+    interrupted, when this one stopped; or not begun soon enough.
     """
 
     handled: int = 0

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import sys
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from timerq.commands.consume import RawDelivery, Settlement, settle
 from timerq.consumer.decode import decode, lane_of
 from timerq.consumer.handlers import Handler
+from timerq.consumer.handling import Handlings, Held
 from timerq.consumer.lanes import Lanes
 from timerq.consumer.outbox import Outbox
 from timerq.consumer.verdict import DONE, Verdict
@@ -29,15 +30,10 @@ logger = logging.getLogger("timerq.consumer")
 LEFT_FOR_MS = 30_000
 """How long an event that nobody here wants is left, before somebody else may be asked."""
 
-
-@dataclass(eq=False, slots=True)
-class Held:
-    """One delivery that this consumer holds; ``task`` runs its handler, ``verb`` is what is said of it when it has."""
-
-    raw: RawDelivery
-    task: asyncio.Task[None] | None = None
-    verb: str = ""
-    begins: asyncio.Future[str] | None = None
+LATE_S = 0.1
+"""What was handed out longer ago does not begin before Redis has said again that it may: meanwhile its key may have
+been cancelled, or this process have stood still for longer than its lease. The same holds for what was behind another
+one in its lane that had to wait."""
 
 
 class Desk:
@@ -53,11 +49,18 @@ class Desk:
         self.outbox = Outbox(self._send, self._answered)
         self._lately: dict[bytes, Held] | None = None
         self.is_in_doubt = False  # a lane may stand for what never comes
+        self._handlings = Handlings(service, self)
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
         """The handlings under way."""
-        return [held.task for held in self._held.values() if held.task is not None and not held.task.done()]
+        tasks = [held.task for held in self._held.values() if held.task is not None and not held.task.done()]
+        return [*tasks, *self._handlings.worker]
+
+    @property
+    def under_way(self) -> int:
+        """How many handlings were started and have not ended."""
+        return self._handlings.count
 
     def has(self, raw: RawDelivery) -> bool:
         """Whether this very delivery is in hand, or was until a moment ago."""
@@ -98,10 +101,7 @@ class Desk:
             return 0
         held = Held(raw)
         self._held[raw.entry] = held
-        # an empty context: nothing of what this process is doing just now belongs to the event
-        held.task = asyncio.get_running_loop().create_task(
-            self._handle(held, event, handler), context=contextvars.Context()
-        )
+        self._handlings.start(held, event, handler)
         return 1
 
     def line_up(self, raw: RawDelivery) -> None:
@@ -142,6 +142,11 @@ class Desk:
         for raw in self.lanes.drop_waiting():
             self.hand_back(raw)
 
+    def hand_back_queued(self) -> None:
+        """The same for all that nobody will begin any more: there is no time left."""
+        for raw in self._handlings.give_up():
+            self.hand_back(raw)
+
     def forget_waiting(self) -> None:
         """What has not begun is not its own any more, or it will be told of it anew."""
         self.lanes.drop_waiting()
@@ -154,66 +159,67 @@ class Desk:
         for raw in (*[held.raw for held in self._held.values()], *self.lanes.waiting(), *also):
             self.outbox.put(Settlement(raw.entry, raw.delivery, "extend", lease_ms=lease_ms))
 
-    async def _handle(self, held: Held, event: Delivery, handler: Handler) -> None:
-        thread: asyncio.Future[Any] | None = None
+    def conclude(
+        self, held: Held, event: Delivery, handler: Handler, verdict: Verdict, error: BaseException | None
+    ) -> None:
+        """Its handling has ended, in a task of its own or in one of many; never raises."""
         try:
-            if held.raw.counts:
-                verdict, error, thread = await self._service.runner.run(handler, event)
-            else:  # taken over: it may be what its last consumer died of
-                async with self._service.suspects.turn(event.attempt):
-                    if not await self._begin(held):
-                        return
-                    verdict, error, thread = await self._service.runner.run(handler, event)
-        except asyncio.CancelledError:  # its time to drain is up
-            self._service.counts.handed_back += 1
-            self._put(held, Settlement(event.entry.encode(), event.delivery, "back"))
-            raise
-        except Exception:
-            logger.exception("entry %s: a fault of timerq's own; it comes again", event.entry)
-            del self._held[held.raw.entry]
-            self.lanes.done(held.raw.entry)
-        else:
             self._ended(held, event, handler, verdict, error)
             if verdict.verb == "retry":
                 self.lanes.stand(held.raw.entry)
             else:
-                self.lanes.done(held.raw.entry)
-        finally:
-            if thread is None:
-                self._service.slots.give(1)
-            else:
-                thread.add_done_callback(self._thread_ended)
-            if self._service.app.ordered:
-                self._next_of_lanes()
+                self._over(held)
+        except Exception:
+            self.failed(held)
 
-    async def _begin(self, held: Held) -> bool:
-        """Has Redis count an attempt of what was taken over from a dead one; False where it is not held."""
-        held.begins = asyncio.get_running_loop().create_future()
-        self.outbox.put(Settlement(held.raw.entry, held.raw.delivery, "begin"), held, "begin")
-        word = await held.begins
+    def _over(self, held: Held) -> None:
+        """The next of its lane may run; where it has waited for this one, it is not fresh any more."""
+        if held.task is not None and (behind := self.lanes.behind(held.raw.entry)) is not None:
+            behind.fresh_until_s = 0.0
+        self.lanes.done(held.raw.entry)
+
+    def failed(self, held: Held) -> None:
+        """Its handling has met a fault of timerq's own; to be called where that is caught."""
+        logger.exception("entry %s: a fault of timerq's own; it comes again", held.raw.entry.decode())
+        self._held.pop(held.raw.entry, None)
+        self.lanes.done(held.raw.entry)
+
+    def cut_short(self, held: Held) -> None:
+        """Its handling was interrupted, since the time to drain is up."""
+        self._service.counts.handed_back += 1
+        self._put(held, Settlement(held.raw.entry, held.raw.delivery, "back"))
+
+    async def may_begin(self, held: Held) -> bool:
+        """Has Redis say that it may begin, and count an attempt of what was taken over; False where it is not to."""
+        raw, lease_ms = held.raw, self._service.app.lease_ms
+        word, asked_s = "", time.monotonic()
+        while not word or (word == "SETTLED" and time.monotonic() - asked_s >= lease_ms / 1000):
+            asked_s = time.monotonic()
+            held.begins = asyncio.get_running_loop().create_future()
+            if raw.counts:  # its lease may have ended without anybody's taking it over
+                self.outbox.put(Settlement(raw.entry, raw.delivery, "extend", lease_ms=lease_ms))
+            self.outbox.put(Settlement(raw.entry, raw.delivery, "begin"), held, "begin")
+            word = await held.begins
         if word == "SETTLED":
             return True
         if word == "STALE":
             self._service.counts.stale += 1
             del self._held[held.raw.entry]
-            self.lanes.done(held.raw.entry)
+            self._over(held)
             return False
         self._answered(held, "", word, False)
         self.lanes.stand(held.raw.entry)  # it has not been handled: nobody overtakes it
         return False
 
-    def _next_of_lanes(self) -> None:
+    def go_on(self) -> None:
+        """A handling has ended: of an ordered group, the next of its lane may begin."""
+        if not self._service.app.ordered:
+            return
         if not self._service.is_stopping:
             self.start_ready()
         if len(self.lanes) < self.wake_below:
             self.wake_below = 0
             self._wake()
-
-    def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
-        """A thread that took too long has ended after all: its place is free, what came of it is nobody's."""
-        if not thread.cancelled():
-            thread.exception()
-        self._service.slots.give(1)
 
     def _unwanted(self, raw: RawDelivery, event: Delivery) -> None:
         service = self._service

@@ -45,6 +45,11 @@ class Lanes(Generic[T]):
     def __contains__(self, entry: bytes) -> bool:
         return entry in self._lane_of
 
+    def behind(self, entry: bytes) -> T | None:
+        """What is to run next in the lane of the running ``entry``; None where nothing is, or it cannot yet."""
+        place = self._lanes.get(self._lane_of.get(entry))
+        return place.entries[1].thing if place is not None and len(place.entries) > 1 else None
+
     @property
     def has_ready(self) -> bool:
         """Whether `next` may have one to give."""

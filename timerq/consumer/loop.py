@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections import deque
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from timerq import keys
@@ -15,7 +16,7 @@ from timerq.commands.consume import FROM_START, RawDelivery, Received, receive
 from timerq.commands.lead import leave
 from timerq.consumer.backoff import Backoff
 from timerq.consumer.bell import Bell
-from timerq.consumer.desk import Desk
+from timerq.consumer.desk import LATE_S, Desk
 from timerq.consumer.leader import Leader
 from timerq.errors import TimerqError
 
@@ -49,7 +50,9 @@ class Reader:
         # A share of the places for each, so that one partition's backlog does not take them all at once; and of that
         # one half, so that the handlers of one read run while the next one is on its way.
         self._most = min(MAX_ITEMS, max(10, app.concurrency // service.namespace.partitions // 2))
-        self._ahead = max(MAX_ITEMS, 2 * app.concurrency)
+        self._ahead = 2 * max(MAX_ITEMS, 2 * app.concurrency)
+        self._next: tuple[asyncio.Task[Received], int] | None = None  # a read under way, and its places
+        self._flows = False
         self._look_s = max(LOOK_S, service.namespace.partitions / 50)
 
     def wake(self) -> None:
@@ -89,6 +92,7 @@ class Reader:
                     ):
                         self._bell.listen()
                     await self._pause(idle_s)
+        await self._drop_next(hand_back=True)
 
     def hand_back(self) -> None:
         """Hands back what was not started."""
@@ -136,25 +140,89 @@ class Reader:
                 self._page = FROM_START
             if self._page == FROM_START:
                 self.desk.forget_waiting()  # the pages tell of all that is pending
-        places = await self._places()
-        if places == 0:
-            return self._look_s
-        left = places
+        if self._page == FROM_START:
+            self._backlog.clear()  # it is held, so the pages tell of it again
+            await self._drop_next()
+        if self._backlog:
+            return await self._start_backlog()
+        if self._next is None:
+            places = await self._places()
+            if places == 0:
+                return self._look_s
+            reading: Awaitable[Received] = self._read(places)
+        else:
+            (reading, places), self._next = self._next, None
         try:
-            if self._leader is None and self._backlog:
-                while self._backlog and left:
-                    left -= self.desk.start(self._backlog.popleft())
-                return 0
-            received = await self._read(places)
-            left -= self._take(received, left)
+            received = await reading
+            await self._read_on(received)
+            if self._leader is None:
+                wanted = len(received.deliveries) - places
+                places += self._service.slots.take_now(wanted) if wanted > 0 else 0
+            places -= self._take(received, places)
         finally:
             if self._leader is None:
-                self._service.slots.give(left)
-        return self._idle_s(received, places)
+                self._service.slots.give(places)
+        return self._idle_s(received)
+
+    async def _start_backlog(self) -> float:
+        """What was read is started as places come free; or handed back, where others may have places sooner."""
+        slots = self._service.slots
+        try:
+            async with asyncio.timeout(self._look_s):
+                places = await slots.take(len(self._backlog))
+        except TimeoutError:
+            while self._backlog:
+                self.desk.hand_back(self._backlog.popleft())
+            return 0
+        if places == 0:
+            return self._look_s
+        try:
+            while self._backlog and places:
+                places -= self.desk.start(self._backlog.popleft())
+        finally:
+            slots.give(places)
+        return 0
+
+    async def _read_on(self, received: Received) -> None:
+        """Where there is more, it is on its way while what has come is handled."""
+        flows = self._flows
+        self._flows = bool(received.deliveries) and received.end is None and received.leads
+        if not self._flows or self._page is not None or self._stopping:
+            return
+        slots = self._service.slots
+        places = 0
+        if self._leader is not None:
+            count = min(MAX_ITEMS, self._ahead - len(self.desk.lanes) - len(received.deliveries))
+        elif flows and not self.desk.under_way:  # all that came before has ended: places will be free
+            count = min(MAX_ITEMS, slots.total)
+        else:
+            count = places = 0 if slots.is_wanted else slots.take_now(self._most)
+        if count <= 0:
+            return
+        self._next = asyncio.get_running_loop().create_task(self._read(count)), places
+        for _ in range(2):  # redis-py needs so many to send it
+            await asyncio.sleep(0)
+
+    async def _drop_next(self, *, hand_back: bool = False) -> None:
+        """Waits for the read under way, and does nothing with what it brings: it is held, and will be told of."""
+        if self._next is None:
+            return
+        (reading, places), self._next = self._next, None
+        if self._leader is None:
+            self._service.slots.give(places)
+        try:
+            received = await reading
+        except TimerqError:
+            return
+        if hand_back:
+            self._backlog += [
+                raw for raw in received.deliveries if not (raw.waits_until_ms or self.desk.has(raw))
+            ]
 
     async def _give_up(self, leader: Leader) -> bool:
         """Begins nothing more, and leaves the lead once what has begun has ended. False where that takes too long."""
-        self.desk.hand_back_waiting()
+        await self._drop_next(hand_back=True)
+        self.hand_back()
         if self.desk.tasks:
             self.desk.wake_at_each_end()
             if leader.is_patient():
@@ -172,13 +240,11 @@ class Reader:
             places = min(MAX_ITEMS, max(0, self._ahead - len(self.desk.lanes)))
             self.desk.wake_below = 0 if places else self._ahead * 3 // 4
             return places
-        return await self._service.slots.take(min(self._most, len(self._backlog) or self._most))
+        return await self._service.slots.take(self._most)
 
     async def _read(self, count: int) -> Received:
         service, app = self._service, self._service.app
         sent_s = time.monotonic()
-        if self._page == FROM_START:
-            self._backlog.clear()  # it is held, so the pages tell of it again
         command = receive(
             service.namespace,
             self._partition,
@@ -195,6 +261,8 @@ class Reader:
         self.desk.asks_what_it_holds(self._page is not None)
         (received,) = await service.link.send([command])
         service.learn(received.now_us, sent_s)
+        for raw in received.deliveries:
+            raw.fresh_until_s = sent_s + LATE_S
         return received  # type: ignore[no-any-return]
 
     def _take(self, received: Received, places: int) -> int:
@@ -234,7 +302,7 @@ class Reader:
             self.desk.start_ready()
         return taken
 
-    def _idle_s(self, received: Received, places: int) -> float:
+    def _idle_s(self, received: Received) -> float:
         if self._page is not None or self._backlog or received.again or not received.leads:
             return 0
         if not received.end:  # it was cut short: there may be more

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
+from types import CoroutineType
 from typing import Any
 
+from timerq.consumer.begun import Begun
 from timerq.consumer.context import AsyncContext, Context
 from timerq.consumer.handlers import Handler
 from timerq.consumer.threads import Threads
@@ -26,24 +29,41 @@ class Runner:
         self._threads = threads
         self._make_context = make_context
 
+    def begin(self, handler: Handler, event: Delivery) -> tuple[Verdict, BaseException | None] | Begun:
+        """Runs a plain handler, in an empty context, as far as it goes without waiting: to its end, most of the time.
+
+        What becomes of the event and what it failed with, or what is left to be `run` in the same task.
+        """
+        context = contextvars.Context()
+        try:
+            coroutine = context.run(handler.call, event, None)
+        except (Exception, SystemExit, asyncio.CancelledError) as raised:
+            return failed(handler, event.attempt, raised, random.random()), raised
+        if type(coroutine) is not CoroutineType:
+            coroutine = _awaited(coroutine)
+        try:
+            return Begun(coroutine, context, context.run(coroutine.send, None))
+        except StopIteration as ended:
+            return (DONE, None) if ended.value is None else _judged(handler, event, ended.value)
+        except (Exception, SystemExit, asyncio.CancelledError) as raised:
+            return failed(handler, event.attempt, raised, random.random()), raised
+
     async def run(
-        self, handler: Handler, event: Delivery
+        self, handler: Handler, event: Delivery, begun: Begun | None = None
     ) -> tuple[Verdict, BaseException | None, asyncio.Future[Any] | None]:
         """What becomes of the event, what it failed with, and the thread's future where it outlives its time.
 
-        To be called in a task of its own, with an empty context. Raises `asyncio.CancelledError` where that task is
-        cancelled, and nothing else.
+        To be called in a task of its own, with an empty context; with what has ``begun`` in it, where something has.
+        Raises `asyncio.CancelledError` where that task is cancelled, and nothing else.
         """
         try:
-            if handler.is_plain:  # most are, and this is what an event costs at the least
+            if begun is not None:
+                result = await begun
+            elif handler.is_plain:
                 result = await handler.call(event, None)
             else:
                 result = await self._result(handler, handler.prepare(event))
-            if result is None:
-                return DONE, None, None
-            if isinstance(result, Incomplete):
-                raise result.with_traceback(None)
-            return succeeded(result), None, None
+            return *_judged(handler, event, result), None
         except _TimedOut as late:
             error: BaseException = TimeoutError(str(late))
             return failed(handler, event.attempt, error, random.random()), error, late.thread
@@ -94,6 +114,18 @@ class _TimedOut(Exception):
     def __init__(self, timeout_s: float, thread: asyncio.Future[Any] | None = None) -> None:
         super().__init__(f"the handler took longer than its timeout of {timeout_s:g} s")
         self.thread = thread
+
+
+def _judged(handler: Handler, event: Delivery, result: Any) -> tuple[Verdict, BaseException | None]:
+    """What becomes of an event whose handler has returned."""
+    if isinstance(result, Incomplete):
+        error = result.with_traceback(None)
+        return failed(handler, event.attempt, error, random.random()), error
+    return succeeded(result), None
+
+
+async def _awaited(thing: Awaitable[Any]) -> Any:
+    return await thing
 
 
 def _is_cancelling() -> bool:

@@ -158,6 +158,8 @@ class Service:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=_LAST_WORDS_S)
+        for reader in self.readers:
+            reader.desk.hand_back_queued()
         last_words = [reader.desk.outbox.flush() for reader in self.readers]
         await self._in_time(asyncio.gather(*last_words, self.reporter.flush()))
         await self._in_time(asyncio.gather(*[reader.close() for reader in self.readers]))

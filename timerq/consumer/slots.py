@@ -16,6 +16,11 @@ class Slots:
         self._watchers: list[Callable[[], None]] = []
         self._closed = False
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for a place."""
+        return bool(self._waiting)
+
     def watch(self, on_free: Callable[[], None]) -> None:
         """``on_free`` is called whenever places have come free."""
         self._watchers.append(on_free)
@@ -29,7 +34,12 @@ class Slots:
             future = asyncio.get_running_loop().create_future()
             # whoever was woken for nothing, since a reader that does not wait was quicker, keeps its turn
             (self._waiting.appendleft if first else self._waiting.append)(future)
-            await future
+            try:
+                await future
+            except asyncio.CancelledError:
+                if not future.cancelled() and self.free:  # it was just about to get one
+                    self._pass_on()
+                raise
             if self.free:
                 return self.take_now(most)
             first = True
