@@ -22,8 +22,13 @@ key                                 type    holds
 ``{t}:log``                         stream  the exceptions: replaced, cancelled, held, dropped, ended ... (capped)
 ``{t}:req:<session>``               string  the last request's number and reply (ten minutes)
 ``{t}:once:<tenant NUL lane NUL token>``  hash  idempotent arming: digest of the body, first answer (with a TTL)
-``{t}:floor:<tenant NUL owner>``    string  "all versions of this owner up to this are dead" (with a TTL)
+``{t}:floor:<tenant NUL owner>``    string  "all versions of this owner up to this are dead"; see `floors`
 ``{t}:floor:<id>``                  string  the same for one schedule
+``{t}:floors``                      zset    what follows ``floor:`` -> when that was left (ms by the server's clock)
+``{t}:fired_new``                   list    ids of which an event may be out, and no record tells: a fire's together
+``{t}:fired``                       string  the same, from before that: a bitmap by their hashes; see `fired`
+``{t}:fired_before``                string  the same, from before that
+``{t}:oldest``                      zset    stream -> what its entries are not older than (ms by the server's clock)
 ``{t}:owners``                      zset    tenant NUL owner -> until when its heartbeat holds (ms); see `owners`
 ``{t}:set:<tenant NUL set>``        zset    a declared set's ids -> the apply that wrote them; see `declared_set`
 ``{t}:run:<event id>``              string  the id of the schedule whose handling is waited for (with a TTL)
@@ -143,6 +148,44 @@ def owner_floor(t: bytes, tenant: bytes, owner: bytes) -> bytes:
 def id_floor(t: bytes, id: bytes) -> bytes:
     """The version up to which everything of one schedule is dead."""
     return t + b":floor:" + id
+
+
+def floors(t: bytes) -> bytes:
+    """When each floor was left.
+
+    A floor has no TTL: it stays until twice the retention has passed *and* every entry that is older, by more than the
+    retention, has gone from the partition's streams (but ``errors``, whose reports no floor touches): a group that is
+    behind, or one that is made later, could still be handed it. (By more than the retention: a server's clock that is
+    set back leaves the ids of entries ahead of it.) trim.lua takes them away. Dead letters do not hold them: whoever
+    replays one after that wants it to be handled.
+    """
+    return t + b":floors"
+
+
+def fired_new(t: bytes) -> bytes:
+    """The ids of what has fired and gone, as fire.lua writes them down; trim.lua and cancels mark them in `fired`."""
+    return t + b":fired_new"
+
+
+def fired(t: bytes) -> bytes:
+    """Of which ids an event may be on a stream though no record tells: a bitmap by a hash of them.
+
+    Who cancels a one-shot that was armed anew leaves a floor where its bit is set: the event of the time before may be
+    unread. A bit set for another id costs no more than an idle floor. It begins with 128 KiB, and is followed by one of
+    up to 2 MiB where it was filled by more than an eighth. It becomes `fired_before` as soon as the events of which
+    that tells have left the streams, and not before twice the retention.
+    """
+    return t + b":fired"
+
+
+def fired_before(t: bytes) -> bytes:
+    """What `fired` was before."""
+    return t + b":fired_before"
+
+
+def oldest(t: bytes) -> bytes:
+    """How old the oldest entry of each stream is at the most, as trim.lua last saw it."""
+    return t + b":oldest"
 
 
 def owners(t: bytes) -> bytes:

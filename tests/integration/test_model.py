@@ -983,6 +983,7 @@ class Machine(RuleBasedStateMachine):
                     assert (real[name].pop(b"e", None) is not None) == record.held, name
                 elif name.startswith(b"s:") and isinstance(real[name], list):
                     real[name] = [entry for _, entry in real[name]]
+            place.learn_floors(real)
             expected_keys = place.keys()
             for entry, wanted in zip(
                 real.get(b"s:errors", ()), expected_keys.get(b"s:errors", ()), strict=False

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.lua.test_upsert import STATES, bring
+from tests.support.group import Group
 from tests.support.partition import EVENT, NOW, Partition
 from timerq import Event, QueueUnavailable, Upsert
-from timerq.commands import cancel, edit, upsert
+from timerq.commands import cancel, edit, members, upsert
+from timerq.commands import recurring as recurring_verbs
+from timerq.commands.dispatch import trim
 from timerq.commands.items import many
+from timerq.commands.options import Membership
 
 
 def floors(partition: Partition) -> dict[str, int]:
     front = partition.key("floor:")
-    return {
+    found = {
         key[len(front) :].decode(): int(partition.client.get(key))
         for key in partition.client.keys(front + b"*")
     }
+    assert found.keys() == {
+        whose.decode() for whose in partition.client.zrange(partition.key("floors"), 0, -1)
+    }
+    return found
 
 
 def fill(partition: Partition, keys: list[str], **words: Any) -> None:
@@ -59,7 +68,7 @@ def test_a_cancel_of_nothing_leaves_a_floor_by_which_what_is_on_the_stream_is_kn
     partition.fire()
     assert partition.cancel(owner="o").outcome == "NOT_PENDING"
     assert floors(partition)["acme\0k\0o"] >= fired
-    assert partition.client.pttl(partition.key("floor:acme\0k\0o")) > 2 * 86_390_000
+    assert partition.client.pttl(partition.key("floor:acme\0k\0o")) == -1  # trim.lua knows how long
     assert partition.upsert(delay=0, owner="o").version > floors(partition)["acme\0k\0o"]
     assert partition.cancel("none", if_version=0).outcome == "NOT_PENDING"
     assert partition.cancel("other", if_version=5).outcome == "VERSION_MISMATCH"
@@ -75,6 +84,132 @@ def test_a_cancel_of_one_that_has_fired_before_leaves_a_floor_of_its_version(par
     partition.fire()
     partition.cancel()
     assert floors(partition) == {"acme\0k\0": version}
+
+
+def fire_at(partition: Partition, at_ms: int) -> None:
+    partition.now = NOW + at_ms
+    partition.drain()
+
+
+def one_shot(partition: Partition) -> None:
+    partition.upsert(owner="o", delay=0)
+    partition.drain()
+
+
+def with_correlation(partition: Partition) -> None:
+    partition.upsert(event=Event("t", correlation={"a": "b"}), owner="o", delay=0)
+    partition.drain()
+
+
+def consumed(partition: Partition) -> None:
+    partition.upsert(owner="o", delay=1000)
+    partition.edit("consume", owner="o")
+
+
+def consumed_after_a_trigger(partition: Partition) -> None:
+    partition.upsert(owner="o", delay=1000)
+    partition.edit("trigger", owner="o")
+    partition.edit("consume", owner="o")
+
+
+def ended_by_its_limit(partition: Partition) -> None:
+    partition.upsert(owner="o", every=10, initial_delay=0, limit=1)
+    partition.drain()
+
+
+def ended_by_its_calendar(partition: Partition) -> None:
+    partition.upsert(owner="o", every=1000, initial_delay=0, misfire="skip", grace=1, until=NOW + 1500)
+    partition.drain()
+    fire_at(partition, 1400)
+    assert not partition.record(owner="o")
+
+
+def ended_by_its_handling(partition: Partition) -> None:
+    words: dict[str, Any] = {"fixed_delay": True, "ack_group": "g", "until": NOW + 1500}
+    partition.upsert(owner="o", every=1000, initial_delay=0, **words)
+    partition.drain()
+    partition.now += 600
+    assert partition.done(partition.events()[0]["id"])
+    assert not partition.record(owner="o")
+
+
+def recurring(partition: Partition) -> None:
+    partition.upsert(owner="o", every=10, initial_delay=0)
+    partition.drain()
+
+
+def backfilled(partition: Partition) -> None:
+    version = partition.upsert(owner="o", every=10, start=NOW + 1000).version
+    make = recurring_verbs._backfill_command
+    partition.ask(make(partition.scope, "k", "o", version, b"", [NOW - 10]))
+
+
+def triggered(partition: Partition) -> None:
+    partition.upsert(owner="o", delay=1000)
+    partition.edit("trigger", owner="o")
+
+
+BEFORE = [one_shot, with_correlation, consumed, consumed_after_a_trigger, ended_by_its_limit, ended_by_its_calendar,
+    ended_by_its_handling, recurring, triggered, backfilled]  # fmt: skip
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("way", ["cancel", "prefix", "owner", "set"])
+def test_the_events_of_before_are_cancelled_with_what_was_armed_since(
+    partition: Partition, before: Callable[[Partition], None], way: str
+) -> None:
+    before(partition)
+    assert len(partition.events()) == 1
+    if way == "set":
+        generation = partition.run(members.enlist(partition.scope, "jobs")).generation
+        partition.upsert(owner="o", every=60_000, reset=True, member=Membership("jobs", generation))
+        place = members.Place(0, b"acme\0k\0o")
+        partition.run(members.prune(partition.scope, Membership("jobs", generation), [place], []))
+    else:
+        partition.upsert(owner="o", delay=60_000)
+        if way == "cancel":
+            assert partition.cancel(owner="o").outcome == "CANCELLED"
+        else:
+            assert sweep(partition, *[("k", None), ("", "o")][way == "owner"]) == 1
+    assert not partition.record(owner="o")
+    assert floors(partition).keys() == {"acme\0k\0o"}
+    assert Group(partition).read().stale == 1
+    partition.check()
+
+
+def test_what_never_had_an_event_leaves_no_floor_whatever_others_had(partition: Partition) -> None:
+    for i in range(250):
+        partition.upsert(f"fired{i}", delay=0)
+    partition.drain()
+    for turn in range(3):
+        fill(partition, [f"a{i}" for i in range(100)])
+        if turn == 1:
+            partition.ask(trim(partition.namespace, 0))  # the ids are marked now
+        assert all(partition.cancel(f"a{i}").outcome == "CANCELLED" for i in range(50))
+        assert sweep(partition, "a") == 50
+        assert floors(partition) == {}
+    partition.upsert("fired7", delay=1000)
+    partition.cancel("fired7")
+    assert floors(partition).keys() == {"acme\0fired7\0"}
+
+
+def test_while_it_is_not_known_what_has_fired_a_floor_is_left(partition: Partition) -> None:
+    for i in range(10):
+        partition.upsert(f"fired{i}", delay=0)
+        partition.drain()  # a list each
+    for i in range(4):
+        partition.upsert(f"a{i}", delay=1000)
+        partition.cancel(f"a{i}")
+    assert floors(partition).keys() == {f"acme\0a{i}\0" for i in range(3)}  # the fourth has marked the rest
+
+
+def test_a_record_that_cannot_be_read_leaves_a_floor_of_all_there_was(partition: Partition) -> None:
+    partition.upsert(every=10, initial_delay=0)
+    partition.drain()
+    partition.client.hset(partition.record_key(), "s", "rubbish")
+    partition.client.hdel(partition.record_key(), "t")
+    assert partition.cancel().outcome == "CANCELLED"
+    assert Group(partition).read().stale == 1
 
 
 # ------------------------------------------------------------------------------------------------ sweep

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.group import Group
 from tests.support.partition import EVENT, Partition
-from timerq.commands import edit
+from timerq import Event
+from timerq.commands import edit, owner
 from timerq.commands.dispatch import Trimmed, trim
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -29,6 +31,28 @@ def fill(partition: Partition, ages_ms: list[int], stream: str = "events") -> li
 
 def old(count: int, age_ms: int = 2 * DAY_MS) -> list[int]:
     return list(range(age_ms + count, age_ms, -1))
+
+
+def grow_old(partition: Partition, age_ms: int, stream: str = "events") -> None:
+    """All that is there, by the server's clock: a stream's entries, and what floors and trimming have noted."""
+    client, key = partition.client, partition.key(f"s:{stream}")
+    entries = client.xrange(key)
+    client.delete(key)
+    for entry, fields in entries:
+        ms, seq = entry.split(b"-")
+        client.xadd(key, fields, id=f"{int(ms) - age_ms}-{int(seq)}")
+    for name in ("floors", "oldest"):
+        for member, score in client.zrange(partition.key(name), 0, -1, withscores=True):
+            client.zadd(partition.key(name), {member: score - age_ms})
+    if client.hexists(partition.key("meta"), "fired_since_ms"):
+        client.hincrby(partition.key("meta"), "fired_since_ms", -age_ms)
+
+
+def floors(partition: Partition) -> set[bytes]:
+    front = partition.key("floor:")
+    found = {key[len(front) :] for key in partition.client.keys(front + b"*")}
+    assert set(partition.client.zrange(partition.key("floors"), 0, -1)) == found
+    return found
 
 
 def run(partition: Partition, **words: Any) -> Trimmed:
@@ -132,6 +156,162 @@ def test_a_stream_that_is_none_stops_no_other(partition: Partition) -> None:
     assert "WRONGTYPE" in first.broken
     assert (second.broken, third.broken) == (None, None)
     assert partition.ask(trim(partition.namespace, 0)).stream is None
+
+
+# ------------------------------------------------------------------------------------------------ floors
+
+
+@pytest.fixture(params=["manual", "redis"])
+def clocked(client: Any, request: pytest.FixtureRequest) -> Partition:
+    return Partition(client, manual=request.param == "manual")
+
+
+def cancelled(partition: Partition, *keys: str) -> None:
+    """Fired, and then cancelled."""
+    for key in keys:
+        partition.upsert(key, delay=0)
+    partition.drain()
+    for key in keys:
+        partition.cancel(key)
+
+
+def look(partition: Partition, **words: Any) -> Trimmed:
+    partition.now += 1
+    trimmed: Trimmed = partition.ask(trim(partition.namespace, 0, every_ms=-1, **words))
+    return trimmed
+
+
+@pytest.mark.parametrize("state", ["unread", "retried", "held"])
+def test_what_was_cancelled_is_known_while_its_event_is_there_however_long(
+    clocked: Partition, state: str
+) -> None:
+    p, group = clocked, Group(clocked)
+    cancelled(p, "k")
+    p.run(owner.destroy(p.scope, owner.Owned(b"acme", b"o", 0)))
+    grow_old(p, 5 * DAY_MS)
+    p.client.xgroup_create(group.stream_key, "g", id="0")
+    if state != "unread":  # as if it had been handed out before it was cancelled
+        p.client.xreadgroup("g", "c1", {group.stream_key: ">"})
+        (entry,) = group.pending()
+        p.client.zadd(group.key("lease" if state == "held" else "retry"), {entry: 1})
+    assert look(p) == Trimmed("events", 0, 0)
+    assert look(p).floors == 0
+    assert floors(p) == {b"acme\0k\0", b"acme\0o"}
+    assert group.read().stale == 1
+    assert look(p).read == 1
+    assert (look(p).stream, floors(p)) == ("events", set())
+
+
+def test_a_floor_goes_when_nothing_is_left_that_it_is_for(clocked: Partition) -> None:
+    p, group = clocked, Group(clocked)
+    cancelled(p, "a", "b")
+    assert group.read().stale == 2
+    grow_old(p, 2 * DAY_MS - 10_000)
+    assert (look(p), look(p)) == (Trimmed("events", 2, 0), Trimmed("events"))
+    assert len(floors(p)) == 2
+    grow_old(p, 20_000)
+    assert look(p) == Trimmed("events", floors=2)
+    assert floors(p) == set()
+    assert not p.client.exists(p.key("floors"))
+
+
+def test_floors_go_where_nothing_was_ever_published(partition: Partition) -> None:
+    for i in range(5):
+        partition.cancel(f"k{i}")
+    grow_old(partition, 3 * DAY_MS)
+    assert look(partition, limit=2) == Trimmed(None, floors=2, more=True)
+    assert [look(partition, limit=2).floors for _ in range(3)] == [2, 1, 0]
+    assert floors(partition) == set()
+
+
+def test_a_group_that_is_made_later_is_not_handed_what_was_cancelled(partition: Partition) -> None:
+    cancelled(partition, "k")
+    assert Group(partition, "first").read().stale == 1
+    grow_old(partition, DAY_MS - 10_000)
+    for key in ("floors", "oldest"):
+        for member, score in partition.client.zrange(partition.key(key), 0, -1, withscores=True):
+            partition.client.zadd(partition.key(key), {member: score - 4 * DAY_MS})  # it was left long before
+    assert look(partition).floors == 1
+    cancelled(partition, "l")
+    grow_old(partition, DAY_MS - 10_000)
+    assert look(partition).floors == 0
+    assert Group(partition, "late").read().stale == 1
+
+
+def test_a_clock_that_is_set_back_makes_no_floor_go_too_early(partition: Partition) -> None:
+    cancelled(partition, "k")
+    grow_old(partition, 5 * DAY_MS)
+    key = partition.key("s:events")
+    ((entry, fields),) = partition.client.xrange(key)
+    partition.client.delete(key)
+    ahead_ms = int(entry.split(b"-")[0]) + DAY_MS - 10_000  # its id, of when the clock was ahead
+    partition.client.xadd(key, fields, id=f"{ahead_ms}-0")
+    partition.client.xgroup_create(key, "g", id="0")
+    assert (look(partition).floors, look(partition).floors) == (0, 0)
+    assert Group(partition).read().stale == 1
+
+
+def test_no_floor_goes_before_every_stream_has_been_looked_at(partition: Partition) -> None:
+    cancelled(partition, "k")
+    assert look(partition).stream == "events"
+    partition.upsert("k", Event("t", stream="other"), delay=0)
+    partition.drain()
+    partition.cancel("k")
+    partition.client.delete(partition.key("s:events"))
+    grow_old(partition, 5 * DAY_MS, "other")
+    partition.client.xgroup_create(partition.key("s:other"), "g", id="0")
+    partition.client.zadd(partition.key("streams"), {"events": 1, "other": 2})
+    assert (look(partition).stream, look(partition).stream) == ("events", "other")
+    assert look(partition).floors == 0
+    assert Group(partition, "g", "other").read().stale == 1
+    partition.client.zrem(partition.key("streams"), "events")  # by hand
+    assert [look(partition).floors for _ in range(3)] == [0, 1, 0]
+
+
+def test_reports_keep_no_floor(partition: Partition) -> None:
+    cancelled(partition, "k")
+    partition.client.delete(partition.key("s:events"))
+    partition.client.xadd(partition.key("s:errors"), {"a": "b"})
+    partition.client.zadd(partition.key("streams"), {"errors": 1})
+    grow_old(partition, 5 * DAY_MS, "errors")
+    partition.client.xgroup_create(partition.key("s:errors"), "ops", id="0")
+    assert sum(look(partition).floors for _ in range(3)) == 1
+    assert left(partition, "errors") == 1
+
+
+def test_what_has_fired_is_remembered_while_its_event_is_there_and_no_longer(partition: Partition) -> None:
+    p, group = partition, Group(partition)
+    p.upsert(delay=0)
+    p.drain()
+    grow_old(p, 9 * DAY_MS)
+    p.client.xgroup_create(group.stream_key, "g", id="0")
+    for _ in range(5):
+        look(p)
+        grow_old(p, 3 * DAY_MS)
+        p.client.xgroup_create(group.stream_key, "g", id="0")
+    p.upsert(delay=1000)
+    p.cancel()
+    assert len(floors(p)) == 1
+    assert group.read().stale == 1
+    for _ in range(5):
+        look(p)
+        grow_old(p, 3 * DAY_MS)
+    p.upsert(delay=1000)
+    p.cancel()
+    assert floors(p) == set()
+    assert not p.client.exists(p.key("fired"), p.key("fired_before"), p.key("fired_new"))
+
+
+def test_a_bitmap_that_was_too_full_is_followed_by_a_larger_one(partition: Partition) -> None:
+    key = partition.key("fired")
+    partition.client.set(key, b"\xff" * 20_000 + b"\0" * (131_072 - 20_000))
+    look(partition)
+    assert partition.client.strlen(key) == 2_097_152
+    assert partition.client.strlen(partition.key("fired_before")) == 131_072
+    partition.client.setbit(key, 5, 1)
+    grow_old(partition, 3 * DAY_MS)
+    look(partition)
+    assert partition.client.strlen(key) == partition.client.strlen(partition.key("fired_before")) == 2_097_152
 
 
 def test_a_published_event_makes_its_stream_known(partition: Partition) -> None:

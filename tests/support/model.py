@@ -306,6 +306,8 @@ class ModelPartition:
     scores: dict[Id, int] = field(default_factory=dict)
     held: dict[Id, int] = field(default_factory=dict)
     floors: dict[tuple[str, ...], int] = field(default_factory=dict)
+    fired: set[Id] = field(default_factory=set)  # of which events are out that no record tells of
+    perhaps: dict[Id, int] = field(default_factory=dict)  # floors that may be left though they are of no use
     once: dict[tuple[str, str, str], tuple[Wanted, str]] = field(default_factory=dict)
     run: dict[str, Id] = field(default_factory=dict)
     streams: dict[str, list[dict[str, str | bytes]]] = field(default_factory=dict)
@@ -400,6 +402,8 @@ class ModelPartition:
                 return ("LATE", now), version
             if old and goes_on:
                 record.running, record.triggered, record.failures = old.running, old.triggered, old.failures
+        if old and ((old.totals and not record.totals) or (old.triggered and not record.triggered)):
+            self.fired.add(w.id)
         version += 1
         record.version, record.at = version, due
         record.state = "p" if w.paused or (old and old.state == "p" and w.paused is not False) else "a"
@@ -436,8 +440,10 @@ class ModelPartition:
         return answers
 
     def _cancel(self, now: int, id: Id, old: Record, by: str = "") -> None:
-        if old.n or old.totals or old.triggered:
+        if old.n or old.totals or old.triggered or id in self.fired:
             self.floors[id] = old.version
+        else:
+            self.perhaps[id] = old.version
         self._log(now, "cancelled", id, old.version, by=by)
         self._forget(id)
 
@@ -508,7 +514,7 @@ class ModelPartition:
             if item.verb == "trigger":
                 old.triggered = now // 1000, event_id
         if item.verb == "consume":
-            self._forget(item.id)
+            self._forget(item.id, fired=True)
         return (outcome, old.version, event_id)
 
     def _pause(self, now: int, id: Id, r: Record, note: str, by: str) -> None:
@@ -558,6 +564,7 @@ class ModelPartition:
         for at in slots:
             if not self._emit(now, id, r, f"{self.number}-{r.version}-b{at}", at, 0, 0, mark="backfill"):
                 return ("BROKEN",)
+            self.fired.add(id)
         self._log(now, "backfilled", id, r.version, f"{len(slots)} from {slots[0]}", by)
         return ("PUBLISHED", r.version, len(slots))
 
@@ -589,7 +596,7 @@ class ModelPartition:
             starts = not r.n and r.at != was.deadline + r.every
             r.at = max(r.at, now + r.every) if starts else now + r.every
             if r.at > r.until:
-                self._forget(id)
+                self._forget(id, fired=True)
                 self._ended(now, id, r, "until")
                 return ("DONE", r.version, r.at)
             if r.state != "p":
@@ -645,12 +652,12 @@ class ModelPartition:
             return self._hold(now, id, r, now, 0)
         if id[2] and r.version <= self.floors.get((id[0], id[2]), -1):
             self._log(now, "dropped", id, r.version, "its owner is gone")
-            self._forget(id)
+            self._forget(id, fired=True)
             return "dropped"
         if r.kind == "o":
             if not self._emit(now, id, r, f"{self.number}-{r.version}-1", r.at, 1, 0):
                 return self._hold(now, id, r, now, 0)
-            self._forget(id)
+            self._forget(id, fired=True)
             return "published"
 
         busy = self._running(now, id, r)
@@ -671,7 +678,7 @@ class ModelPartition:
             return None
         if r.waits_for_handling and r.at > r.until:
             self._ended(now, id, r, "until")
-            self._forget(id)
+            self._forget(id, fired=True)
             return None
 
         stands_for, following = self._what_follows(now, r)
@@ -699,7 +706,7 @@ class ModelPartition:
                 following, ended = None, "limit"
         if following is None:
             self._ended(now, id, r, ended)
-            self._forget(id)
+            self._forget(id, fired=True)
         else:
             self._set_aside_no_more(id, r)
             r.at, r.following, r.state, r.missed = following, None, "a", None
@@ -786,7 +793,7 @@ class ModelPartition:
             )
             if at == 0:
                 self._ended(now, handed.id, r, "last" if r.window[0] is None else "until")
-                self._forget(handed.id)
+                self._forget(handed.id, fired=True)
                 return "ADVANCED"
             r.state, r.at, r.following = "a", at, following
             r.missed = missed if at <= now else None
@@ -809,7 +816,9 @@ class ModelPartition:
         else:
             self.scores[id] = score
 
-    def _forget(self, id: Id) -> None:
+    def _forget(self, id: Id, *, fired: bool = False) -> None:
+        if fired:
+            self.fired.add(id)
         del self.records[id]
         self.scores.pop(id, None)
         self.held.pop(id, None)
@@ -884,6 +893,16 @@ class ModelPartition:
             self.woken_at = head
 
     # ------------------------------------------------------------------------------------------- as Redis holds it
+
+    def learn_floors(self, real: dict[bytes, Any]) -> None:
+        """Which floors there are of those that may be; and takes out of ``real`` what only helps with them."""
+        for id, version in self.perhaps.items():
+            if real.get(b"floor:" + id_bytes(id)) == b"%d" % version:
+                self.floors[id] = version
+        self.perhaps.clear()
+        for name in (b"fired_new", b"fired", b"fired_before"):
+            real.pop(name, None)
+        assert set(real.pop(b"floors", {})) <= {"\0".join(parts).encode() for parts in self.floors}
 
     def keys(self) -> dict[bytes, Any]:
         """Every key without its tag, but meta, log, wake and the sessions; `e` and the digests are left out."""

@@ -130,14 +130,18 @@ HELPERS = {
     "wake_if_earlier": {"heads", "wake"},
     "remember": {"req"},
     "emit": {"streams"},
+    "leave_floor": {"floors"},
+    "note_fired": {"fired_new"},
+    "mark_fired": {"fired_new", "fired"},
+    "may_be_out": {"fired_new", "fired", "fired_before"},
     "report": {"streams"},
-    "finish": {"heads", "keys", "held", "wake", "log", "streams"},
+    "finish": {"heads", "keys", "held", "wake", "log", "streams", "fired_new"},
     "count_out": {"heads", "wake"},
     "let_go": {"heads"},
     "offer": {"streams", "log"},
     "shed": {"streams", "log"},
     "tell_full": {"streams", "log"},
-    "finish_for": {"heads", "keys", "held", "wake", "log", "streams"},
+    "finish_for": {"heads", "keys", "held", "wake", "log", "streams", "fired_new"},
 }
 # What the prologue itself uses wherever it is declared, and what is only declared.
 FRONT_KEYS, FRONT_ARGS = {"meta", "req", "never"}, {"layout", "schema", "now_ms", "seq"}

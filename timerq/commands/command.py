@@ -148,6 +148,11 @@ _PARTITION_KEYS: dict[str, Callable[[bytes], bytes]] = {
     "log": keys.log,
     "streams": keys.streams,
     "groups": keys.groups,
+    "floors": keys.floors,
+    "fired_new": keys.fired_new,
+    "fired": keys.fired,
+    "fired_before": keys.fired_before,
+    "oldest": keys.oldest,
     "never": keys.never,
 }
 

@@ -191,29 +191,37 @@ def advance(namespace: Namespace, partition: int, steps: Sequence[Advance]) -> C
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What one call of trim removed from ``stream``; ``unread`` ones only beyond max_age or max_length."""
+    """What one call of trim removed from ``stream``; ``unread`` ones only beyond max_age or max_length.
+
+    ``floors`` are those of cancelled keys and destroyed owners that are of no use any more; with ``more`` there is more
+    to do at once.
+    """
 
     stream: str | None
     read: int = 0
     unread: int = 0
     broken: str | None = None
+    floors: int = 0
+    more: bool = False
 
 
 def trim(
     namespace: Namespace, partition: int, *, every_ms: int = 10_000, limit: int = 1000
 ) -> Command[Trimmed]:
-    """Trims one stream that was not trimmed for ``every_ms``, by up to ``limit`` entries."""
+    """Trims one stream that was not trimmed for ``every_ms``, by up to ``limit`` entries, and as many floors."""
 
     def read(reply: Reply) -> Trimmed:
         _, lines = read_lines(reply)
         word, _, rest = lines[0].partition(" ")
+        _, count, more_word = lines[1].split(" ")
+        floors, more = int(count), more_word == "1"
         if word == "IDLE":
-            return Trimmed(None)
+            return Trimmed(None, floors=floors, more=more)
         stream = reply[1].decode()
         if word == "BROKEN":
-            return Trimmed(stream, broken=rest)
+            return Trimmed(stream, broken=rest, floors=floors, more=more)
         gone, unread = rest.split(" ")
-        return Trimmed(stream, int(gone), int(unread))
+        return Trimmed(stream, int(gone), int(unread), floors=floors, more=more)
 
     return command("trim", namespace, partition, read, own_args={"every_ms": every_ms, "limit": limit})
 

@@ -244,7 +244,7 @@ class Dispatcher:
         for partition, loop in enumerate(self._loops):
             while loop.rank == 0 and not self._stopping.is_set() and time.monotonic() < until:
                 (trimmed,) = self._link.send([trim(namespace, partition, limit=_TRIM_LIMIT)])
-                if trimmed.stream is None:
+                if trimmed.stream is None and not trimmed.more:
                     break
                 if trimmed.broken:
                     logger.error("stream %s of partition %d: %s", trimmed.stream, partition, trimmed.broken)

@@ -24,7 +24,19 @@ _KEYS = re.compile(r"-- KEYS (\w+)(\*?)\s")
 _ARGV = re.compile(r"-- ARGV (\w+)(\*?)\s")
 _DEFINITION = re.compile(r"local (?:function (?P<function>\w+)|(?P<table>[A-Z]+) = \{)")
 _STATUS = re.compile(r"--   ([A-Z_]{2,})\b")
-_OPTIONAL_KEYS = ("req", "heads", "keys", "held", "wake", "log", "streams")
+_OPTIONAL_KEYS = (
+    "req",
+    "heads",
+    "keys",
+    "held",
+    "wake",
+    "log",
+    "streams",
+    "floors",
+    "fired_new",
+    "fired",
+    "fired_before",
+)
 _WITHOUT_PROLOGUE = frozenset({"make"})
 
 

@@ -7,6 +7,7 @@
 -- KEYS streams zset   – the names of the streams
 -- KEYS wake    stream – for the sleeping dispatchers
 -- KEYS log     stream – the exceptions
+-- KEYS fired_new list – of which ids events may be out, and no record tells
 -- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- KEYS item*   hash   – the records
 -- ARGV layout  text   – what the dispatcher believes
@@ -65,6 +66,7 @@ local function advance(record, id, word, version, n, at, new_at, following, miss
   end
   if new_at == '0' then
     local kept = redis.call('HMGET', record, 't', 'w')
+    note_fired({id})
     forget(id, due)
     local why = string.find(kept[2] or '', '^%d') and 'until ' or 'last '
     log('ended', id, version, why .. read_totals(kept[1] or nil))

@@ -4,6 +4,7 @@
 -- KEYS req     string – the session's last request
 -- KEYS streams zset   – the names of the streams
 -- KEYS log     stream – the exceptions
+-- KEYS fired_new list – of which ids events may be out, and no record tells
 -- KEYS record  hash   – the schedule
 -- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- ARGV layout  text   – what the client believes
@@ -54,5 +55,8 @@ for a = first_item_arg, #ARGV do
   count = count + 1
   published = published + #r.p + #(r.c or '') + 200
 end
-if count > dropped then log('backfilled', id, r.version, count - dropped .. ' from ' .. ARGV[first_item_arg], a_by) end
+if count > dropped then
+  note_fired({id})
+  log('backfilled', id, r.version, count - dropped .. ' from ' .. ARGV[first_item_arg], a_by)
+end
 return remember({head_line .. '\n' .. (line or 'BACKFILLED ' .. count .. ' ' .. dropped)})

@@ -6,6 +6,10 @@
 -- KEYS keys    zset   – every id
 -- KEYS held    zset   – ids that could not be fired
 -- KEYS log     stream – the exceptions
+-- KEYS floors  zset   – whose floor -> when it was left (ms)
+-- KEYS fired_new list – of which ids events may be out, and no record tells
+-- KEYS fired string – the same, from before that: a bitmap by their hashes
+-- KEYS fired_before string – the same, from before that
 -- KEYS due     zset   – the tenant's pending ids
 -- KEYS item*          – each item's record and floor; where it has an owner, the owner's index and floor
 -- ARGV layout  text   – what the client believes
@@ -26,12 +30,8 @@ local lines = {head_line}
 local prefix = #PREFIX + 5
 local k = first_item_key
 
-local function leave_floor(floor, version)
-  redis.call('SET', floor, version, 'PX', int(2 * tonumber(meta[6])))
-end
-
 for a = first_item_arg, #ARGV, 3 do
-  local record, floor = KEYS[k], KEYS[k + 1]
+  local record = KEYS[k]
   local id = string.sub(record, prefix)
   local dead
   if string.byte(id, -1) == 0 then
@@ -52,16 +52,16 @@ for a = first_item_arg, #ARGV, 3 do
       line = 'VERSION_MISMATCH 0'
     else
       line = 'NOT_PENDING'
-      leave_floor(floor, meta[4] or '0')
+      leave_floor(id, meta[4] or '0')
     end
   else
     local _, version, at, _, n = parse_state(old or '')
+    local dead_up_to = version or meta[4] or '0'
     version, at = version or '0', at or '0'
     if ARGV[a] ~= '' and ARGV[a] ~= version then
       line = 'VERSION_MISMATCH ' .. version
     else
-      -- an earlier occurrence, of whichever version, or what a trigger made may wait on the stream, unread
-      if n and n ~= '0' or stored[2] or stored[3] then leave_floor(floor, version) end
+      if may_be_out(id, n, stored[2], stored[3]) then leave_floor(id, dead_up_to) end
       log('cancelled', id, version, '', ARGV[a + 1])
       forget(id, k_due)
       line = 'CANCELLED ' .. version .. ' ' .. at

@@ -10,6 +10,7 @@
 -- KEYS never       none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- KEYS index       zset   – the owner's ids
 -- KEYS floor       string – the version up to which everything of the owner is dead
+-- KEYS floors      zset   – whose floor -> when it was left (ms)
 -- KEYS owners      zset   – owners by the end of their heartbeat, and those that are not swept yet
 -- ARGV layout      text   – what the client believes
 -- ARGV schema      text   – what the client believes
@@ -54,7 +55,7 @@ if ceiling == '' then
     ceiling = meta[4] or '0'
     -- a removal comes first: a server that is out of memory lets the floor be written behind it, and memory is freed
     redis.call('ZREM', k_owners, member)
-    redis.call('SET', k_floor, ceiling, 'PX', int(2 * tonumber(meta[6])))
+    leave_floor(member, ceiling)
   end
 end
 

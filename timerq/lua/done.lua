@@ -8,6 +8,7 @@
 -- KEYS streams zset   – the names of the streams
 -- KEYS wake    stream – for the sleeping dispatchers
 -- KEYS log     stream – the exceptions
+-- KEYS fired_new list – of which ids events may be out, and no record tells
 -- KEYS run     string – the id of the schedule that the event came from
 -- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- ARGV layout  text   – what the client believes

@@ -8,6 +8,7 @@
 -- KEYS streams zset   – the names of the streams
 -- KEYS wake    stream – for the sleeping dispatchers
 -- KEYS log     stream – the exceptions
+-- KEYS fired_new list – of which ids events may be out, and no record tells
 -- KEYS due     zset   – the tenant's pending ids
 -- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- KEYS item*          – each item's record; where it has an owner, the owner's index and floor
@@ -49,7 +50,10 @@ local function trigger(record, id, version, consume, by)
   if consume and r.kind ~= 'o' then return 'INVALID consume' end
   local last, last_id = string.match(r.g or '', '^(%d+) (%S+)$')
   if last == second then
-    if consume then forget(id, k_due) end
+    if consume then
+      note_fired({id})
+      forget(id, k_due)
+    end
     return 'DUPLICATE ' .. version .. ' ' .. last_id
   end
   request = (request or reserve_versions(#ARGV) - 1) + 1
@@ -60,7 +64,12 @@ local function trigger(record, id, version, consume, by)
   if refused then return refused == 'FULL' and 'FULL ' .. reason(why) or 'DROPPED ' .. version .. ' ' .. event_id end
   published = published + #r.p + #(r.c or '')
   log('triggered', id, version, event_id, by)
-  if consume then forget(id, k_due) else redis.call('HSET', record, 'g', second .. ' ' .. event_id) end
+  if consume then
+    note_fired({id})
+    forget(id, k_due)
+  else
+    redis.call('HSET', record, 'g', second .. ' ' .. event_id)
+  end
   return 'TRIGGERED ' .. version .. ' ' .. event_id
 end
 

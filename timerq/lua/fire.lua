@@ -6,6 +6,8 @@
 -- KEYS held     zset   – ids that could not be fired
 -- KEYS streams  zset   – the names of the streams
 -- KEYS log      stream – the exceptions
+-- KEYS fired_new list – of which ids events may be out, and no record tells
+-- KEYS fired    string – the same, from before that: a bitmap by their hashes
 -- KEYS never    none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- ARGV layout   text   – what the dispatcher believes
 -- ARGV schema   text   – what the dispatcher believes
@@ -28,6 +30,7 @@
 local HELD_MAX = 32000
 local MAX_MS = 253402300799999
 
+local MOST_LISTS = 1000 -- of ids that fired; with more, trim.lua does not get round to marking them
 local call, match, sub, byte = redis.call, string.match, string.sub, string.byte
 local batch = tonumber(a_batch)
 local cutoff = now_ms - tonumber(a_lag_ms)
@@ -334,6 +337,9 @@ for t, tenant in ipairs(tenants) do
     if bytes > byte_limit then break end
   end
   if #turn.gone > 0 then
+    -- the events are out: nothing may fail from here on
+    local fine, lists = pcall(note_fired, turn.gone)
+    if fine and lists > MOST_LISTS then pcall(mark_fired, 2) end
     call('ZREM', due, unpack(turn.gone))
     call('ZREM', k_keys, unpack(turn.gone))
     call('ZREM', k_held, unpack(turn.gone))

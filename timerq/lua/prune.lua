@@ -6,6 +6,10 @@
 -- KEYS keys       zset   – every id
 -- KEYS held       zset   – ids that could not be fired
 -- KEYS log        stream – the exceptions
+-- KEYS floors     zset   – whose floor -> when it was left (ms)
+-- KEYS fired_new list – of which ids events may be out, and no record tells
+-- KEYS fired string – the same, from before that: a bitmap by their hashes
+-- KEYS fired_before string – the same, from before that
 -- KEYS due        zset   – the tenant's pending ids
 -- KEYS set        zset   – the set's ids; under the empty one, the generation announced
 -- KEYS item*             – each item's record and floor
@@ -32,16 +36,15 @@ end
 local lines = {head_line}
 local prefix = #PREFIX + 5
 
-local function prune(record, floor, id)
+local function prune(record, id)
   if redis.call('HGET', record, 'y') ~= a_label then
     redis.call('ZREM', k_set, id)
     return 'STRANGER'
   end
   local stored = redis.call('HMGET', record, 's', 't', 'g')
   local _, version, at, _, n = parse_state(stored[1] or '')
+  if may_be_out(id, n, stored[2], stored[3]) then leave_floor(id, version or meta[4] or '0') end
   version, at = version or '0', at or '0'
-  -- an earlier occurrence, of whichever version, or what a trigger made may wait on the stream, unread
-  if n and n ~= '0' or stored[2] or stored[3] then redis.call('SET', floor, version, 'PX', int(2 * tonumber(meta[6]))) end
   log('cancelled', id, version, 'pruned from ' .. a_label, a_by)
   forget(id, k_due)
   redis.call('ZREM', k_set, id)
@@ -49,7 +52,7 @@ local function prune(record, floor, id)
 end
 
 for k = first_item_key, #KEYS, 2 do
-  local fine, said = pcall(prune, KEYS[k], KEYS[k + 1], string.sub(KEYS[k], prefix))
+  local fine, said = pcall(prune, KEYS[k], string.sub(KEYS[k], prefix))
   lines[#lines + 1] = fine and said or 'BROKEN ' .. reason(said)
 end
 

@@ -8,6 +8,7 @@
 -- KEYS streams zset   – the names of the streams
 -- KEYS wake    stream – for the sleeping dispatchers
 -- KEYS log     stream – the exceptions
+-- KEYS fired_new list – of which ids events may be out, and no record tells
 -- KEYS stream  stream – what is read
 -- KEYS groups  zset   – stream NUL group -> when somebody last read for it (ms)
 -- KEYS lease   zset   – entry -> until when (ms) whoever holds it may run it

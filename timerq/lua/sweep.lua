@@ -6,6 +6,10 @@
 -- KEYS keys    zset   – every id
 -- KEYS held    zset   – ids that could not be fired
 -- KEYS log     stream – the exceptions
+-- KEYS floors  zset   – whose floor -> when it was left (ms)
+-- KEYS fired_new list – of which ids events may be out, and no record tells
+-- KEYS fired string – the same, from before that: a bitmap by their hashes
+-- KEYS fired_before string – the same, from before that
 -- KEYS due     zset   – the tenant's pending ids
 -- KEYS never    none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- KEYS index   zset   – where to look: every id, or an owner's
@@ -34,10 +38,7 @@ for _, id in ipairs(ids) do
   if foreign and not string.find(reason(stored), 'WRONGTYPE') then error(reason(stored), 0) end
   local _, version, _, _, n = parse_state(not foreign and old or '')
   if not foreign and (not version or tonumber(version) <= tonumber(ceiling)) then
-    -- an earlier occurrence, of whichever version, or what a trigger made may wait on the stream, unread
-    if n and n ~= '0' or stored[2] or stored[3] then
-      redis.call('SET', PREFIX .. 'floor:' .. id, version, 'PX', int(2 * tonumber(meta[6])))
-    end
+    if may_be_out(id, n, stored[2], stored[3]) then leave_floor(id, version or ceiling) end
     if version then
       cancelled = cancelled + 1
       log('cancelled', id, version)

@@ -7,7 +7,8 @@
 -- KEYS held     zset   – ids that could not be fired
 -- KEYS streams  zset   – the names of the streams
 -- KEYS wake     stream – for the sleeping dispatchers
--- KEYS log      stream – the exceptions
+-- KEYS log     stream – the exceptions
+-- KEYS fired_new list – of which ids events may be out, and no record tells
 -- KEYS never    none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- ARGV layout   text   – what the dispatcher believes
 -- ARGV schema   text   – what the dispatcher believes

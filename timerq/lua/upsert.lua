@@ -7,6 +7,7 @@
 -- KEYS held    zset   – ids that could not be fired
 -- KEYS wake    stream – for the sleeping dispatchers
 -- KEYS log     stream – the exceptions
+-- KEYS fired_new list – of which ids events may be out, and no record tells
 -- KEYS due     zset   – the tenant's pending ids
 -- KEYS item*          – each item's record; where it has an owner, the owner's index and floor; where it has a token, its
 --                       memory; where it has a label, the set's members
@@ -92,13 +93,14 @@ local function keep(record, version, at, state)
 end
 
 -- Of what the old one has besides, the fields of one letter that are in `kept` stay, and its last fires where they do.
-local function drop_stale_fields(record, from, to, kept, keep_fires)
+local function drop_stale_fields(id, record, from, to, kept, keep_fires)
   local wanted = {}
   for i = from, to, 2 do wanted[ARGV[i]] = true end
   local stale = {}
   for _, field in ipairs(redis.call('HKEYS', record)) do
     if not wanted[field] and not string.find(field, kept) and not (keep_fires and string.find(field, '^[lr]%d$')) then
       stale[#stale + 1] = field
+      if field == 't' or field == 'g' then note_fired({id}) end -- nothing else tells of the events of before
     end
   end
   if #stale > 0 then redis.call('HDEL', record, unpack(stale)) end
@@ -244,7 +246,7 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
       kept = kept .. 'ug' .. (totals and 't' or '')
       if state ~= 'p' or new_state == 'p' then kept = kept .. 'q' end -- one that goes on has not failed yet
     end
-    drop_stale_fields(record, from, to, '^[' .. kept .. ']$', totals)
+    drop_stale_fields(id, record, from, to, '^[' .. kept .. ']$', totals)
   end
   if state == 'h' or state == 'c' then
     call('ZREM', k_held, id)
