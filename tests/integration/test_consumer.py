@@ -20,7 +20,9 @@ from tests.support.consumers import Running, Seen
 from tests.support.events import Events, Stopwatch
 from tests.support.proxy import Proxy, wait_for
 from timerq import Event, InvalidSchedule, TimerQueue, Upsert, schedule
+from timerq.commands.command import MAX_ITEMS
 from timerq.consumer import AsyncContext, Consumer, Context
+from timerq.consumer import lanes as lanes_room
 from timerq.dispatcher import Dispatcher
 from timerq.embedded import EmbeddedRedis
 from timerq.errors import Incomplete
@@ -380,6 +382,36 @@ def test_a_retrying_event_holds_its_own_lane_only(queue: TimerQueue) -> None:
 
 
 @pytest.mark.one_server
+@pytest.mark.parametrize("keeps_few", [False, True])
+@pytest.mark.parametrize("lanes", [1, 1_000_000])
+def test_lanes_that_stand_take_no_room_from_the_others(
+    queue: TimerQueue, monkeypatch: pytest.MonkeyPatch, lanes: int, keeps_few: bool
+) -> None:
+    """Also where more stands than is read ahead; and where it is full, it reads on once a lane goes on."""
+    most = 2 * MAX_ITEMS  # as many as are read ahead
+    if keeps_few:
+        monkeypatch.setattr(lanes_room, "MOST", 1)
+    publish(queue, most + 10, "bad", lanes)
+    queue.publish(Event("good"), key="another")
+    seen, app = Seen(), Consumer(queue, group=GROUP, ordered=True)
+    backoff = "500ms" if keeps_few else "1h"
+
+    @app.on("bad", backoff=backoff, max_backoff=backoff)
+    async def bad(event: Delivery) -> None:
+        if event.attempt == 1 and event.payload < lanes:
+            raise ValueError("not yet")
+
+    @app.on("good")
+    async def good(event: Delivery) -> None:
+        seen.add(event)
+
+    with Running(app):
+        seen.wait(1)
+        if keeps_few:
+            wait_for(lambda: app.counts.handled == most + 11, "all are handled")
+    assert keeps_few or app.counts.handled == 1
+
+
 def test_the_lead_goes_over_when_the_leader_stops(queue: TimerQueue) -> None:
     seen = Seen()
     first = Consumer(queue, group=GROUP, ordered=True)

@@ -37,6 +37,26 @@ def test_one_that_waits_for_a_retry_holds_its_own_lane_only() -> None:
     assert lanes.next() == b"2"
 
 
+def test_what_stands_is_not_counted_among_the_living() -> None:
+    lanes = filled(("a", b"1"), ("a", b"2"), ("b", b"3"))
+    assert lanes.next() == b"1"
+    assert lanes.live == 3
+    lanes.stand(b"1")
+    lanes.add("a", b"4", b"4")
+    assert (len(lanes), lanes.live) == (4, 1)
+    lanes.add("c", b"5", None)
+    assert lanes.live == 1
+    lanes.done(b"2")
+    lanes.add("a", b"1", b"1")
+    assert (len(lanes), lanes.live) == (4, 3)
+    lanes.gone(b"5")
+    lanes.stand(b"3")  # it does not run: all the same
+    assert lanes.next() == b"1"
+    assert (len(lanes), lanes.live) == (3, 2)
+    lanes.drop_waiting()
+    assert (len(lanes), lanes.live) == (1, 1)
+
+
 def test_one_that_is_told_of_before_it_may_run_keeps_its_place() -> None:
     lanes: Lanes[bytes] = Lanes()
     lanes.add("a", b"1", None)
@@ -101,6 +121,8 @@ def test_whatever_happens_each_lane_keeps_its_order(
     standing: list[bytes] = []
     ended: list[bytes] = []
     while len(lanes):
+        up = {lane_of[entry] for entry in standing}
+        assert lanes.live == sum(entry not in ended and lane not in up for entry, lane in lane_of.items())
         while (entry := lanes.next()) is not None:
             assert lane_of[entry] not in {lane_of[one] for one in (*running, *standing)}
             running.append(entry)

@@ -98,6 +98,7 @@ def receive(
     after: bytes = FROM_START,
     epoch: int | None = None,
     drop_superseded: bool = False,
+    fresh: bool = True,
 ) -> Command[Received]:
     """Hands out up to ``count`` events for ``lease_ms``: due for another try, with a lease that ran out, new ones.
 
@@ -106,6 +107,7 @@ def receive(
     lengthens these leases: what to ask first after a fault of the connection. With ``epoch``, of a lease by
     `lead_partition`, it is the reader of an ordered group: only then is anything handed out, and ``mine`` takes all
     that is pending, whoever held it, and tells of what waits. ``count`` is 1 to 200; a call also ends at 256 KiB.
+    Without ``fresh`` no new events are read (`Received.end` is None), only what is due for another try or taken over.
 
     Raises `InvalidSchedule` for bad names and numbers.
     """
@@ -136,6 +138,7 @@ def receive(
             "lease_ms": lease_ms,
             "after": after if mine else b"",
             "current": int(drop_superseded),
+            "fresh": int(fresh),
         },
     )
 

@@ -45,7 +45,7 @@ class Desk:
         self._wake = wake
         self._held: dict[bytes, Held] = {}
         self.lanes: Lanes[RawDelivery] = Lanes()
-        self.wake_below = 0  # the reader waits until so few are left in the lanes
+        self.wake_below = 0  # the reader waits until so few are left in lanes that do not stand
         self.outbox = Outbox(self._send, self._answered)
         self._lately: dict[bytes, Held] | None = None
         self.is_in_doubt = False  # a lane may stand for what never comes
@@ -217,7 +217,7 @@ class Desk:
             return
         if not self._service.is_stopping:
             self.start_ready()
-        if len(self.lanes) < self.wake_below:
+        if self.lanes.live < self.wake_below:
             self.wake_below = 0
             self._wake()
 

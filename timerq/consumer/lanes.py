@@ -13,6 +13,9 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+MOST, MOST_BYTES = 20_000, 64 * 1024 * 1024
+"""How many events are kept, and how large they may be, those in lanes that stand included."""
+
 
 @dataclass(slots=True)
 class _Waiting(Generic[T]):
@@ -28,6 +31,13 @@ class _Lane(Generic[T]):
     running: bool = False
     listed: bool = False
 
+    @property
+    def standing(self) -> int:
+        """How many entries are held up, since the first one cannot be run."""
+        return (
+            0 if self.running or not self.entries or self.entries[0].thing is not None else len(self.entries)
+        )
+
 
 class Lanes(Generic[T]):
     """What one reader of a partition holds for an ordered group; ``T`` is what it runs. Pure bookkeeping."""
@@ -37,6 +47,7 @@ class Lanes(Generic[T]):
         self._lane_of: dict[bytes, Hashable] = {}
         self._ready: deque[Hashable] = deque()
         self._over: set[bytes] = set()
+        self._standing = 0
 
     def __len__(self) -> int:
         """How many entries it knows of: running, waiting for their turn, or standing."""
@@ -44,6 +55,19 @@ class Lanes(Generic[T]):
 
     def __contains__(self, entry: bytes) -> bool:
         return entry in self._lane_of
+
+    @property
+    def live(self) -> int:
+        """How many entries are in lanes that do not stand."""
+        return len(self._lane_of) - self._standing
+
+    def room(self, ahead: int, largest: int) -> int:
+        """How many more to read, where ``ahead`` living ones are enough and none has more than ``largest`` bytes.
+
+        A lane that stands takes no room from the others, until there is too much of it to be kept.
+        """
+        most = max(ahead, min(MOST, MOST_BYTES // largest))
+        return max(0, min(ahead - self.live, most - len(self)))
 
     def behind(self, entry: bytes) -> T | None:
         """What is to run next in the lane of the running ``entry``; None where nothing is, or it cannot yet."""
@@ -63,7 +87,9 @@ class Lanes(Generic[T]):
         known = self._lane_of.get(entry)
         if known is None:
             place = self._lanes.setdefault(lane, _Lane())
+            self._standing -= place.standing
             place.entries.append(_Waiting(entry, thing))
+            self._standing += place.standing
             self._lane_of[entry] = lane
             self._list(lane, place)
             return True
@@ -72,7 +98,9 @@ class Lanes(Generic[T]):
             if waiting.entry == entry:
                 if position == 0 and place.running:
                     return False
+                self._standing -= place.standing
                 waiting.thing = thing
+                self._standing += place.standing
                 self._list(known, place)
                 return True
         return False
@@ -97,11 +125,13 @@ class Lanes(Generic[T]):
         if name is None:
             return
         place = self._lanes[name]
+        self._standing -= place.standing
         if place.entries and place.entries[0].entry == entry:
             place.entries.popleft()
             place.running = False
         else:
             place.entries = deque(waiting for waiting in place.entries if waiting.entry != entry)
+        self._standing += place.standing
         if place.entries:
             self._list(name, place)
         elif not place.running:
@@ -128,8 +158,10 @@ class Lanes(Generic[T]):
             return
         place = self._lanes[name]
         if place.entries[0].entry == entry:
+            self._standing -= place.standing
             place.running = False
             place.entries[0].thing = None
+            self._standing += place.standing
 
     def drop_waiting(self) -> list[T]:
         """Forgets all but the running ones; returns those that could have been run, in no order across lanes."""
@@ -146,6 +178,7 @@ class Lanes(Generic[T]):
             place.entries = kept
             if not kept:
                 del self._lanes[name]
+        self._standing = 0  # what is left is running
         return dropped
 
     def waiting(self) -> Iterator[T]:

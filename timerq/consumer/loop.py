@@ -53,6 +53,8 @@ class Reader:
         self._ahead = 2 * max(MAX_ITEMS, 2 * app.concurrency)
         self._next: tuple[asyncio.Task[Received], int] | None = None  # a read under way, and its places
         self._flows = False
+        self._is_full = False  # and was asked only for what is known
+        self._largest = 1_000  # bytes of an event
         self._look_s = max(LOOK_S, service.namespace.partitions / 50)
 
     def wake(self) -> None:
@@ -147,11 +149,12 @@ class Reader:
             return await self._start_backlog()
         if self._next is None:
             places = await self._places()
-            if places == 0:
+            if places == 0 and self._leader is None:
                 return self._look_s
             reading: Awaitable[Received] = self._read(places)
         else:
             (reading, places), self._next = self._next, None
+            self._is_full = False
         try:
             received = await reading
             await self._read_on(received)
@@ -192,7 +195,8 @@ class Reader:
         slots = self._service.slots
         places = 0
         if self._leader is not None:
-            count = min(MAX_ITEMS, self._ahead - len(self.desk.lanes) - len(received.deliveries))
+            room = self.desk.lanes.room(self._ahead, self._largest)
+            count = min(MAX_ITEMS, room - len(received.deliveries))
         elif flows and not self.desk.under_way:  # all that came before has ended: places will be free
             count = min(MAX_ITEMS, slots.total)
         else:
@@ -237,12 +241,14 @@ class Reader:
     async def _places(self) -> int:
         """How many may be read now."""
         if self._leader is not None:
-            places = min(MAX_ITEMS, max(0, self._ahead - len(self.desk.lanes)))
-            self.desk.wake_below = 0 if places else self._ahead * 3 // 4
+            places = min(MAX_ITEMS, self.desk.lanes.room(self._ahead, self._largest))
+            self._is_full = not places and self._page is None
+            self.desk.wake_below = 0 if self.desk.lanes.live < self._ahead else self._ahead * 3 // 4
             return places
         return await self._service.slots.take(self._most)
 
     async def _read(self, count: int) -> Received:
+        """Asks for up to ``count``; with 0 for no new ones, only for those known already whose time has come."""
         service, app = self._service, self._service.app
         sent_s = time.monotonic()
         command = receive(
@@ -251,18 +257,20 @@ class Reader:
             app.stream,
             app.group,
             service.name,
-            count=count,
+            count=count or MAX_ITEMS,
             lease_ms=app.lease_ms,
             mine=self._page is not None,
             after=self._page or FROM_START,
             epoch=None if self._leader is None else self._leader.epoch,
             drop_superseded=app.drop_superseded,
+            fresh=count > 0,
         )
         self.desk.asks_what_it_holds(self._page is not None)
         (received,) = await service.link.send([command])
         service.learn(received.now_us, sent_s)
         for raw in received.deliveries:
             raw.fresh_until_s = sent_s + LATE_S
+            self._largest = max(self._largest, len(raw.fields.get(b"payload", b"")))
         return received  # type: ignore[no-any-return]
 
     def _take(self, received: Received, places: int) -> int:
@@ -305,7 +313,9 @@ class Reader:
     def _idle_s(self, received: Received) -> float:
         if self._page is not None or self._backlog or received.again or not received.leads:
             return 0
-        if not received.end:  # it was cut short: there may be more
+        if self._next is not None or not (
+            received.end or self._is_full
+        ):  # it was cut short: there may be more
             return 0
         if received.wait_us is None:
             return self._look_s

@@ -28,6 +28,7 @@
 -- ARGV lease_ms ms     – how long what is handed out is the consumer's
 -- ARGV after    entry  – to be told what is held already, page by page: the last entry seen (0-0 at first); else empty
 -- ARGV current  text   – 1: leave out events whose schedule has changed or is paused since
+-- ARGV fresh    text   – 0: no new ones, for there is no room; else 1
 --
 -- RETURN one line, then one for each event; behind the text, each one's fields and values as an array of their own:
 --   RECEIVED stale gone wait_us more end entry…
@@ -332,7 +333,7 @@ local function receive()
     return
   end
   if take_due(k_retry) then take_due(k_lease) end
-  if read_new() then
+  if a_fresh ~= '0' and read_new() then
     local last = call('XREVRANGE', k_stream, '+', '-', 'COUNT', 1)[1]
     stream_end = last and last[1] or '0-0'
     if looked == 0 then adopt() end
