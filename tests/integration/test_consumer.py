@@ -282,6 +282,21 @@ def test_what_counts_as_a_failure(queue: TimerQueue, redis_client: redis.Redis) 
     async def slow(event: Delivery) -> None:
         await asyncio.sleep(60)
 
+    class Panic(BaseException): ...
+
+    @app.on("panics", **options)
+    def panics(event: Delivery) -> None:
+        raise Panic
+
+    @app.on("panics-async", **options)
+    async def panics_async(event: Delivery) -> None:
+        raise Panic
+
+    @app.on("panics-later", **options)
+    async def panics_later(event: Delivery) -> None:
+        await asyncio.sleep(0)
+        raise Panic
+
     late = threading.Event()
 
     @app.on("slow-thread", timeout=20, **options)
@@ -305,6 +320,7 @@ def test_what_counts_as_a_failure(queue: TimerQueue, redis_client: redis.Redis) 
     assert "SystemExit" in letters["exits"]
     assert "SystemExit" in letters["exits-async"]
     assert letters["cancelled"] == "CancelledError"
+    assert letters["panics"] == letters["panics-async"] == letters["panics-later"] == "Panic"
     assert "async def" in letters["forgot"]
     assert "StopIteration" in letters["stops"]
     assert "its timeout of 0.02 s" in letters["slow"]

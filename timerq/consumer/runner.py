@@ -37,7 +37,9 @@ class Runner:
         context = contextvars.Context()
         try:
             coroutine = context.run(handler.call, event, None)
-        except (Exception, SystemExit, asyncio.CancelledError) as raised:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as raised:
             return failed(handler, event.attempt, raised, random.random()), raised
         if type(coroutine) is not CoroutineType:
             coroutine = _awaited(coroutine)
@@ -45,7 +47,9 @@ class Runner:
             return Begun(coroutine, context, context.run(coroutine.send, None))
         except StopIteration as ended:
             return (DONE, None) if ended.value is None else _judged(handler, event, ended.value)
-        except (Exception, SystemExit, asyncio.CancelledError) as raised:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as raised:
             return failed(handler, event.attempt, raised, random.random()), raised
 
     async def run(
@@ -54,7 +58,7 @@ class Runner:
         """What becomes of the event, what it failed with, and the thread's future where it outlives its time.
 
         To be called in a task of its own, with an empty context; with what has ``begun`` in it, where something has.
-        Raises `asyncio.CancelledError` where that task is cancelled, and nothing else.
+        Raises `asyncio.CancelledError` where that task is cancelled, and what ends the whole process.
         """
         try:
             if begun is not None:
@@ -71,7 +75,9 @@ class Runner:
             if _is_cancelling():
                 raise
             error = cancelled  # something that the handler awaited was cancelled: that is its failure
-        except (Exception, SystemExit) as raised:
+        except (KeyboardInterrupt, GeneratorExit):  # Ctrl-C; nobody waits for it any more
+            raise
+        except BaseException as raised:
             error = raised
         return failed(handler, event.attempt, error, random.random()), error, None
 

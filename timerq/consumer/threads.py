@@ -68,7 +68,7 @@ def _finish(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         return  # whoever waited was cancelled
     if error is None:
         future.set_result(result)
-    elif isinstance(error, (StopIteration, KeyboardInterrupt, SystemExit)):
+    elif isinstance(error, (StopIteration, GeneratorExit, KeyboardInterrupt, SystemExit)):
         future.set_exception(RuntimeError(f"the handler raised {type(error).__name__}: {error}"))
     else:
         future.set_exception(error)
