@@ -213,6 +213,19 @@ def test_a_dead_letter_of_a_trimmed_event_holds_what_is_known(group: Group) -> N
     assert group.pending() == {}
 
 
+def test_what_has_too_many_fields_is_given_up_with_the_first_of_them(group: Group) -> None:
+    client = group.partition.client
+    client.execute_command(
+        "XADD", group.stream_key, "*", *[word for n in range(5_000) for word in (f"f{n}", "v")]
+    )
+    assert group.settle(one(group), "reject", error="unreadable") == "SETTLED"
+    (letter,) = group.letters()
+    assert letter[b"f999"] == b"v"
+    assert letter[b"error"] == b"unreadable (of its 5000 fields, these are the first 1000)"
+    assert len(letter) == 1_007
+    assert group.pending() == {}
+
+
 def test_one_that_cannot_be_settled_stops_no_other_and_is_still_held(group: Group) -> None:
     group.publish("a", "b")
     a, b = group.get()

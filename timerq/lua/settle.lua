@@ -33,6 +33,8 @@
 --
 -- Nothing is changed unless the consumer holds that delivery, and nothing but the hold unless the group still waits for it.
 
+local WORDS = 2000 -- a call to Redis takes about four times as many
+
 local call, match, find, sub, byte = redis.call, string.match, string.find, string.sub, string.byte
 local lines = {head_line}
 local cleared = {}
@@ -143,6 +145,10 @@ function VERBS.r(item, why, traceback, outcome)
   local entry = call('XRANGE', k_stream, item.entry, item.entry)[1]
   local fields = entry and entry[2] or {'id', item.event, 'at', item.at}
   local failed = item.failed == '0' and now_text or item.failed
+  if #fields > WORDS then -- not by timerq
+    why = why .. ' (of its ' .. #fields / 2 .. ' fields, these are the first ' .. WORDS / 2 .. ')'
+    for i = #fields, WORDS + 1, -1 do fields[i] = nil end
+  end
   for _, word in ipairs({'error', why, 'traceback', traceback, 'attempts', item.attempt, 'first_failed_ms', failed,
     'last_failed_ms', now_text, 'group', a_group, 'entry', item.entry}) do
     fields[#fields + 1] = word
