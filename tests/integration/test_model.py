@@ -61,7 +61,7 @@ def test_any_history_is_the_models_on_fakeredis(partitions: int, examples: int) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("partitions", "examples"), [(1, 160), (7, 80)])
+@pytest.mark.parametrize(("partitions", "examples"), [(1, 220), (7, 110)])
 def test_any_history_is_the_models(
     redis_server: EmbeddedRedis, partitions: int, examples: int, request: pytest.FixtureRequest
 ) -> None:
