@@ -78,6 +78,8 @@ class AsyncLink:
         if os.getpid() != self._pid:
             self._sessions, self._pid = deque(), os.getpid()
         session = self._sessions.popleft() if self._sessions else Session.new()
+        task = asyncio.current_task()
+        cancels = 0 if task is None else task.cancelling()
         try:
             answers = await self._exchange(session, commands)
             unmade = [i for i, answer in enumerate(answers) if isinstance(answer, PartitionUnmade)]
@@ -90,6 +92,9 @@ class AsyncLink:
                     answers[i] = answer
         finally:
             self._sessions.append(session)
+        if task is not None and task.cancelling() > cancels:
+            # `asyncio.wait_for` of Python 3.11, which the driver writes with, forgets that it was cancelled
+            raise asyncio.CancelledError
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
