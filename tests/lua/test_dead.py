@@ -121,6 +121,16 @@ def test_a_replay_is_for_its_group_alone_and_begins_anew(group: Group) -> None:
     late.check()
 
 
+def test_a_replay_of_what_cannot_be_read_is_for_its_group_alone_too(group: Group) -> None:
+    group.partition.client.xadd(group.stream_key, {b"x": b"1"})
+    other = Group(group.partition, "other")
+    assert group.settle(group.get()[0], "reject", error="unreadable") == "SETTLED"
+    assert group.partition.run(dead_replay(group.partition.scope, "events", "g")) == 1
+    assert [raw.fields for raw in other.get()] == [{b"x": b"1"}]
+    assert [raw.fields for raw in group.get()] == [{b"x": b"1", b"only": b"g"}]
+    other.check()
+
+
 def test_letters_are_thrown_away(group: Group) -> None:
     die(group, "a", "b")
     assert group.partition.run(dead_discard(group.partition.scope, "events", "g", Which(prefix="a"))) == 1

@@ -128,7 +128,7 @@ local function hand_out(entries, old)
   local oldest_go = not old and is_bounded and bound.rule == 'o'
   for i = 1, #entries do
     local entry, fields, id = entries[i][1], entries[i][2], ids[i]
-    local only = #fields > 26 and value_of(fields, 'only')
+    local only = fields[#fields - 1] == 'only' and fields[#fields]
     if only and only ~= a_group then -- replayed for another group
       call('XACK', k_stream, a_group, entry)
       cleared[#cleared + 1] = entry
