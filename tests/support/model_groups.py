@@ -24,7 +24,7 @@ class Asked(NamedTuple):
     stream: str
     group: str
     consumer: str
-    count: int = 100
+    limit: int = 100
     lease_ms: int = 5000
     after: bytes | None = None
     epoch: int | None = None
@@ -96,19 +96,19 @@ class Handling(Firing):
         else:
             for waiting in (group.retries, group.leases):
                 due = sorted((until, entry) for entry, until in waiting.items() if until <= now)
-                entries = [entry for _, entry in due[: asked.count - got.looked]]
+                entries = [entry for _, entry in due[: asked.limit - got.looked]]
                 if asked.epoch is not None:
                     entries.sort(key=place_of)
                 self._take(now, asked, group, got, entries)
             unread = [e for e in self.streams[asked.stream] if place_of(e.entry) > place_of(group.read)]
-            for event in unread[: asked.count - got.looked]:
+            for event in unread[: asked.limit - got.looked]:
                 group.read = event.entry
                 group.pending[event.entry] = asked.consumer
                 got.looked += 1
                 self._hand_out(now, asked, group, got, event)
-            if got.looked < asked.count:
+            if got.looked < asked.limit:
                 got.end = self.streams[asked.stream][-1].entry if self.streams[asked.stream] else b"0-0"
-        if got.more is not None or (got.looked >= asked.count and len(got.given) < asked.count):
+        if got.more is not None or (got.looked >= asked.limit and len(got.given) < asked.limit):
             got.wait_us = 0
         elif group.leases or group.retries:
             got.wait_us = max(0, min([*group.leases.values(), *group.retries.values()]) - now) * 1000
@@ -126,18 +126,16 @@ class Handling(Firing):
                 if place_of(entry) > behind and (asked.epoch is not None or consumer == asked.consumer)
             ),
             key=place_of,
-        )[: asked.count]
+        )[: asked.limit]
         for entry in entries:
             until = group.retries.get(entry, 0)
             if until > now:
                 got.looked += 1
                 hold = group.holds[entry]
-                got.given.append(
-                    Given(self._find(asked.stream, entry), hold.delivery, hold.attempt, until)  # type: ignore[arg-type]
-                )
+                got.given.append(Given(self._find(asked.stream, entry), hold.delivery, hold.attempt, until))
             else:
                 self._take(now, asked, group, got, [entry])
-        if entries and len(entries) == asked.count:
+        if entries and len(entries) == asked.limit:
             got.more = entries[-1]
 
     def _take(self, now: int, asked: Asked, group: Group, got: Got, entries: Sequence[bytes]) -> None:

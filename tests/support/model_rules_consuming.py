@@ -107,7 +107,7 @@ class Consuming(Editing):
             asked.stream,
             asked.group,
             asked.consumer,
-            count=asked.count,
+            count=asked.limit,
             lease_ms=asked.lease_ms,
             mine=is_page,
             after=asked.after or b"",
@@ -201,14 +201,14 @@ class Consuming(Editing):
         assert [word.split(" ")[0] for word in words] == expected
 
     def settlement(self, raw: RawDelivery, verb: Any, ms: int, begun: bool) -> Settlement:
-        more: dict[str, Any] = {
+        words: dict[str, dict[str, Any]] = {
             "ack": {"outcome": "sent" if ms else ""},
             "retry": {"at_ms": self.now + ms, "error": "boom"},
             "reject": {"error": "boom", "traceback": "t", "outcome": "lost" if ms else "", "begun": begun},
             "extend": {"lease_ms": ms + 1},
             "back": {"at_ms": self.now + ms if ms else 0},
-        }.get(verb, {})
-        return Settlement(raw.entry, raw.delivery, verb, **more)
+        }
+        return Settlement(raw.entry, raw.delivery, verb, **words.get(verb, {}))
 
     def is_held(self, taken: Taken) -> bool:
         hold = self.model[taken.number].group(taken.stream, taken.group).holds.get(taken.raw.entry)
