@@ -31,7 +31,7 @@ from timerq.embedded import EmbeddedRedis
 _CLUSTER = "cluster"
 # A slow machine is not a bug: how long an example takes is nobody's promise.
 hypothesis.settings.register_profile("timerq", deadline=None, print_blob=True)
-hypothesis.settings.register_profile("long", hypothesis.settings.get_profile("timerq"), max_examples=2000)
+hypothesis.settings.register_profile("long", hypothesis.settings.get_profile("timerq"), max_examples=1000)
 hypothesis.settings.load_profile("timerq")
 
 _chosen = pytest.StashKey[tuple[list[Server], bool]]()
