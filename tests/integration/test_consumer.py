@@ -21,7 +21,7 @@ from tests.support.events import Events, Stopwatch
 from tests.support.proxy import Proxy, wait_for
 from timerq import Event, InvalidSchedule, TimerQueue, Upsert, schedule
 from timerq.commands.command import MAX_ITEMS
-from timerq.consumer import AsyncContext, Consumer, Context
+from timerq.consumer import AsyncContext, Consumer, Context, ending, service
 from timerq.consumer import lanes as lanes_room
 from timerq.dispatcher import Dispatcher
 from timerq.embedded import EmbeddedRedis
@@ -574,6 +574,39 @@ def test_a_thread_that_never_ends_does_not_hold_up_a_stop(queue: TimerQueue) -> 
 
 
 AMBIENT: contextvars.ContextVar[str] = contextvars.ContextVar("ambient")
+
+
+@pytest.mark.one_server
+def test_what_ignores_its_end_does_not_hold_up_a_stop(
+    queue: TimerQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(service, "_LAST_WORDS_S", 0.05)
+    began, late = Seen(), threading.Event()
+    app = Consumer(queue, group=GROUP, drain=0)
+
+    @app.on("goes-on")
+    async def goes_on(event: Delivery) -> None:
+        began.add(event)
+        while not late.is_set():
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass
+
+    @app.on("in-a-thread")
+    async def in_a_thread(event: Delivery) -> None:
+        began.add(event)
+        await asyncio.to_thread(late.wait, 60)
+
+    for type in app.handlers:
+        queue.publish(Event(type), key=type)
+    before = set(threading.enumerate())
+    running = Running(app).start()
+    began.wait(2)
+    running.stop(10)
+    assert {thread for thread in set(threading.enumerate()) - before if not thread.daemon} == set()
+    late.set()
 
 
 @pytest.mark.one_server

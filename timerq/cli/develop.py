@@ -166,6 +166,7 @@ def dev_app(
 ) -> None:
     """The process behind `timerq dev MODULE:APP`."""
     from timerq.cli.run import log_to_stderr
+    from timerq.consumer.ending import run_to_end
     from timerq.running import Running
 
     if (here := os.getcwd()) not in sys.path:
@@ -182,7 +183,7 @@ def dev_app(
             asyncio.get_running_loop().add_reader(lifeline, asked)
             _greet(app, running)
 
-    asyncio.run(main(running))
+    run_to_end(main(running))
 
 
 def _running(target: Target, app: str, schedules: tuple[str, ...], no_schedules: bool) -> Any:

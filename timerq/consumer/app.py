@@ -18,6 +18,7 @@ from timerq.client import TimerQueue
 from timerq.commands.calling import Task
 from timerq.consumer.context import once_token
 from timerq.consumer.counts import Counts
+from timerq.consumer.ending import run_to_end
 from timerq.consumer.handlers import Errors, Handler, check_type, make_handler
 from timerq.consumer.place import place_of
 from timerq.consumer.service import Service
@@ -264,7 +265,7 @@ class Consumer:
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """`serve` for a program that has no event loop. In the main thread, SIGTERM and SIGINT ask it to stop."""
-        asyncio.run(self._serve_with_signals(ready))
+        run_to_end(self._serve_with_signals(ready))
 
     def request_stop(self) -> None:
         """Makes `serve` and `run` stop reading, drain and return; from any thread, and before they have begun."""

@@ -148,21 +148,24 @@ class Service:
         until_s = time.monotonic() + self.app.drain_ms / 1000
         for reader in self.readers:
             reader.hand_back()
-        while tasks := [task for reader in self.readers for task in reader.desk.tasks]:
+        while tasks := self._tasks():
             left_s = until_s - time.monotonic()
             done, _ = await asyncio.wait(tasks, timeout=max(0, left_s))
             if not done:
                 break
-        if tasks:
+        for reader in self.readers:
+            reader.desk.hand_back_queued()
+        if tasks := self._tasks():  # one may have begun while nothing ended
             logger.warning("%d handlings have not ended within the time to drain: handed back", len(tasks))
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=_LAST_WORDS_S)
-        for reader in self.readers:
-            reader.desk.hand_back_queued()
         last_words = [reader.desk.outbox.flush() for reader in self.readers]
         await self._in_time(asyncio.gather(*last_words, self.reporter.flush()))
         await self._in_time(asyncio.gather(*[reader.close() for reader in self.readers]))
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [task for reader in self.readers for task in reader.desk.tasks]
 
     async def _in_time(self, work: asyncio.Future[Any]) -> None:
         try:

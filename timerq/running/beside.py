@@ -6,14 +6,13 @@ import asyncio
 import atexit
 import signal
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
 from timerq.async_client import AsyncTimerQueue
 from timerq.client import TimerQueue
 from timerq.consumer import Consumer
+from timerq.consumer.ending import run_to_end
 from timerq.declare import ScheduledFunction
 from timerq.errors import TimerqError
 from timerq.running.block import SIGNALS, Running, run
@@ -133,7 +132,7 @@ class Started:
 
     def _live(self) -> None:
         try:
-            asyncio.run(self._main())
+            run_to_end(self._main())
         except BaseException as error:
             self._error = error
         finally:
@@ -141,7 +140,6 @@ class Started:
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._loop.set_default_executor(_Executor())
         async with self._running as running:
             self._ready.set()
             await running.wait()
@@ -167,27 +165,3 @@ class Started:
         if threading.current_thread() is threading.main_thread():
             for number in list(self._before):
                 signal.signal(number, self._before.pop(number))
-
-
-class _Executor(ThreadPoolExecutor):
-    """An executor whose threads keep no process alive, and that works when the main thread has come to its end.
-
-    Those of the standard library are waited for at exit, and refuse work from then on, also name look-ups.
-    """
-
-    def submit(self, function: Callable[..., Any], /, *args: Any, **words: Any) -> Future[Any]:
-        """Runs it in a thread of its own."""
-        future: Future[Any] = Future()
-
-        def work() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                result = function(*args, **words)
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
-        threading.Thread(target=work, name="timerq-run-executor", daemon=True).start()
-        return future
