@@ -21,6 +21,7 @@ from timerq.consumer.leader import Leader
 from timerq.errors import TimerqError
 
 if TYPE_CHECKING:
+    from timerq.commands.command import Command
     from timerq.consumer.service import Service
 
 logger = logging.getLogger("timerq.consumer")
@@ -39,12 +40,15 @@ class Reader:
         self._partition = partition
         app = service.app
         tag = service.namespace.tags[partition]
-        self._bell = Bell(service.ear, keys.stream(tag, app.stream.encode()), service.health, ring=self.wake)
+        stream = keys.stream(tag, app.stream.encode())
+        self._bell = Bell(service.ear, stream, service.health, ring=self.wake, hand=self)
         self.desk = Desk(service, partition, self.wake)
         self._leader = Leader(service, partition, lambda: len(self.desk.tasks)) if app.ordered else None
         self._backlog: deque[RawDelivery] = deque()
         self._woken = asyncio.Event()
         self._stopping = False
+        self._brought: Received | None = None  # by the bell, and begun
+        self._is_unsure = False  # whether the bell has taken something that did not arrive
         # where the next page of what is held already begins; None where that is known
         self._page: bytes | None = FROM_START if app.ordered else None
         # A share of the places for each, so that one partition's backlog does not take them all at once; and of that
@@ -65,6 +69,36 @@ class Reader:
         """Reads no more."""
         self._stopping = True
         self._woken.set()
+
+    # ------------------------------------------------------------------------------------------------ the bell's hand
+
+    def wish(self) -> Command[Received] | None:
+        """What the bell takes when it rings: what finds places now. Where the order counts, one reads at a time."""
+        if self._leader is not None or self._stopping or self._service.app.place.clock() is not None:
+            return None
+        return self._command(max(1, min(self._most, self._service.slots.free)), mine=False)
+
+    def bring(self, received: Received) -> None:
+        """Starts what the bell has taken."""
+        if received.again:
+            self.lose()
+            return
+        age_s = max(0.0, self._service.now_ms() / 1000 - received.now_us / 1e6)
+        for raw in received.deliveries:
+            raw.fresh_until_s = time.monotonic() - age_s + LATE_S
+        places = self._service.slots.take_now(len(received.deliveries))
+        try:
+            places -= self._take(received, places)
+        finally:
+            self._service.slots.give(places)
+        self._brought = received
+
+    def lose(self) -> None:
+        """What the bell may have taken is held under this name."""
+        self._is_unsure = True
+        self.wake()
+
+    # ------------------------------------------------------------------------------------------------ its life
 
     async def run(self) -> None:
         """The loop; only `stop` ends it."""
@@ -95,6 +129,20 @@ class Reader:
                         self._bell.listen()
                     await self._pause(idle_s)
         await self._drop_next(hand_back=True)
+        await self._hush()
+
+    async def _hush(self) -> None:
+        """Ends the open read; what it took in its last moment is known of before the rest is handed back."""
+        await self._bell.close()
+        if self._is_unsure:
+            self._page = FROM_START
+        try:
+            while self._leader is None and self._page is not None:
+                received = await self._read(MAX_ITEMS, mine=True)
+                self._page = received.more
+                self._backlog += [raw for raw in received.deliveries if not self.desk.has(raw)]
+        except TimerqError:
+            pass  # it comes again when its lease ends
 
     def hand_back(self) -> None:
         """Hands back what was not started."""
@@ -128,6 +176,12 @@ class Reader:
     async def turn(self) -> float:
         """One step: leads, reads and starts; returns for how long there is nothing to do but to wait (s)."""
         self._woken.clear()
+        brought, self._brought = self._brought, None
+        if self._is_unsure:
+            self._is_unsure = False
+            self._page = FROM_START
+        if brought is not None and self._page is None and self._next is None and not self._backlog:
+            return self._idle_s(brought)
         if self._leader is not None:
             if not await self._leader.leads():
                 self.desk.forget_waiting()
@@ -147,16 +201,19 @@ class Reader:
             await self._drop_next()
         if self._backlog:
             return await self._start_backlog()
+        is_page = self._page is not None
         if self._next is None:
             places = await self._places()
             if places == 0 and self._leader is None:
                 return self._look_s
-            reading: Awaitable[Received] = self._read(places)
+            reading: Awaitable[Received] = self._read(places, mine=is_page)
         else:
             (reading, places), self._next = self._next, None
             self._is_full = False
         try:
             received = await reading
+            if is_page:
+                self._page = received.more
             await self._read_on(received)
             if self._leader is None:
                 wanted = len(received.deliveries) - places
@@ -203,7 +260,7 @@ class Reader:
             count = places = 0 if slots.is_wanted else slots.take_now(self._most)
         if count <= 0:
             return
-        self._next = asyncio.get_running_loop().create_task(self._read(count)), places
+        self._next = asyncio.get_running_loop().create_task(self._read(count, mine=False)), places
         for _ in range(2):  # redis-py needs so many to send it
             await asyncio.sleep(0)
 
@@ -247,11 +304,9 @@ class Reader:
             return places
         return await self._service.slots.take(self._most)
 
-    async def _read(self, count: int) -> Received:
-        """Asks for up to ``count``; with 0 for no new ones, only for those known already whose time has come."""
+    def _command(self, count: int, *, mine: bool) -> Command[Received]:
         service, app = self._service, self._service.app
-        sent_s = time.monotonic()
-        command = receive(
+        return receive(
             service.namespace,
             self._partition,
             app.stream,
@@ -259,19 +314,24 @@ class Reader:
             service.name,
             count=count or MAX_ITEMS,
             lease_ms=app.lease_ms,
-            mine=self._page is not None,
+            mine=mine,
             after=self._page or FROM_START,
             epoch=None if self._leader is None else self._leader.epoch,
             drop_superseded=app.drop_superseded,
             fresh=count > 0,
         )
-        self.desk.asks_what_it_holds(self._page is not None)
-        (received,) = await service.link.send([command])
-        service.learn(received.now_us, sent_s)
+
+    async def _read(self, count: int, *, mine: bool) -> Received:
+        """Asks for up to ``count``; with 0 for no new ones, only for those known already whose time has come."""
+        sent_s = time.monotonic()
+        self.desk.asks_what_it_holds(mine)
+        received: Received
+        (received,) = await self._service.link.send([self._command(count, mine=mine)])
+        self._service.learn(received.now_us, sent_s)
         for raw in received.deliveries:
             raw.fresh_until_s = sent_s + LATE_S
             self._largest = max(self._largest, len(raw.fields.get(b"payload", b"")))
-        return received  # type: ignore[no-any-return]
+        return received
 
     def _take(self, received: Received, places: int) -> int:
         """Starts what was received, or keeps it for its turn; returns how many places it took."""
@@ -284,8 +344,6 @@ class Reader:
         if self._leader is not None and not received.leads:
             self._leader.lost()
             return 0
-        if self._page is not None:
-            self._page = received.more
         if received.end:
             self._bell.seen(received.end)
         if received.void:
