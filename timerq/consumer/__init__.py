@@ -2,6 +2,7 @@
 
 app       Consumer: the handlers and how they are run (place: where)  service  one run of it: start, drain, stop
 loop      a partition's reader         bell      rings when something is new   leader    who leads an ordered one
+asking    asks Redis, also ahead       hand      takes what has come when the bell rings
 desk      what is in hand              outbox    what became of it, on its way   reporter  failures, told to operators
 runner    runs one handler             threads   for those that block            context   ``ctx``
 rehearsal it in a test kit             load      module:app → the Consumer      ending    the loop's end

@@ -101,25 +101,25 @@ class Bell:
         client = await self._connections.node_of(self._stream)
         streams = {self._stream: self._seen or b"0-0"}
         wish = self._hand.wish() if self._hand is not None and block_ms is not None else None
-        if self._hand is None or wish is None:
+        received = None
+        if wish is None:
             found = await client.xread(streams, count=1, block=block_ms)
         else:
-            found = await self._read_with(self._hand, wish, client, streams, block_ms)
+            found, received = await self._read_and_take(wish, client, streams, block_ms)
+        something = False
         for _, entries in read_entries(found):
             for entry, _ in entries:
                 self.seen(entry)
-                return True
-        return False
+                something = True
+        if received is not None and self._hand is not None:
+            self._hand.bring(received)  # which has seen more
+        return something
 
-    async def _read_with(
-        self,
-        hand: Hand,
-        wish: Command[Received],
-        client: Any,
-        streams: dict[bytes, bytes],
-        block_ms: int | None,
-    ) -> Any:
-        """The open read, and behind it the call that takes what has come. Returns what the read found."""
+    async def _read_and_take(
+        self, wish: Command[Received], client: Any, streams: dict[bytes, bytes], block_ms: int | None
+    ) -> tuple[Any, Received | None]:
+        """The open read, and behind it on the same connection the call that takes what has come."""
+        assert self._hand is not None
         self._session.seq += 1
         wish.stamp(self._session.name, self._session.seq, None)
         pipeline = client.pipeline(transaction=False)
@@ -128,15 +128,11 @@ class Bell:
         try:
             found, reply = await pipeline.execute(raise_on_error=False)
         except BaseException:
-            hand.lose()
+            self._hand.lose()
             raise
         if isinstance(found, Exception):
             raise found
         try:
-            received = None if isinstance(reply, Exception) else wish.read(reply)
+            return found, None if isinstance(reply, Exception) else wish.read(reply)
         except TimerqError:
-            received = None
-        # a script that is not known, a slot that moves: the call that follows the ring finds out
-        if received is not None:
-            hand.bring(received)
-        return found
+            return found, None  # as with a script that is not known: who asks after the ring finds out

@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections import deque
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from timerq import keys
 from timerq.commands.command import MAX_ITEMS
-from timerq.commands.consume import FROM_START, RawDelivery, Received, receive
+from timerq.commands.consume import FROM_START, RawDelivery, Received
 from timerq.commands.lead import leave
+from timerq.consumer.asking import Ahead, Asking
 from timerq.consumer.backoff import Backoff
 from timerq.consumer.bell import Bell
-from timerq.consumer.desk import LATE_S, Desk
+from timerq.consumer.desk import Desk
+from timerq.consumer.hand import Hand
 from timerq.consumer.leader import Leader
 from timerq.errors import TimerqError
 
 if TYPE_CHECKING:
-    from timerq.commands.command import Command
     from timerq.consumer.service import Service
 
 logger = logging.getLogger("timerq.consumer")
@@ -40,25 +40,26 @@ class Reader:
         self._partition = partition
         app = service.app
         tag = service.namespace.tags[partition]
-        stream = keys.stream(tag, app.stream.encode())
-        self._bell = Bell(service.ear, stream, service.health, ring=self.wake, hand=self)
         self.desk = Desk(service, partition, self.wake)
         self._leader = Leader(service, partition, lambda: len(self.desk.tasks)) if app.ordered else None
         self._backlog: deque[RawDelivery] = deque()
         self._woken = asyncio.Event()
         self._stopping = False
-        self._brought: Received | None = None  # by the bell, and begun
-        self._is_unsure = False  # whether the bell has taken something that did not arrive
         # where the next page of what is held already begins; None where that is known
         self._page: bytes | None = FROM_START if app.ordered else None
         # A share of the places for each, so that one partition's backlog does not take them all at once; and of that
         # one half, so that the handlers of one read run while the next one is on its way.
         self._most = min(MAX_ITEMS, max(10, app.concurrency // service.namespace.partitions // 2))
         self._ahead = 2 * max(MAX_ITEMS, 2 * app.concurrency)
-        self._next: tuple[asyncio.Task[Received], int] | None = None  # a read under way, and its places
+        self._asking = Asking(service, partition, self._leader, self.desk)
+        self._next = Ahead(self._asking)
+        self._hand = (
+            Hand(service, self._asking, self._most, self._take, self.wake) if not app.ordered else None
+        )
+        stream = keys.stream(tag, app.stream.encode())
+        self._bell = Bell(service.ear, stream, service.health, ring=self.wake, hand=self._hand)
         self._flows = False
         self._is_full = False  # and was asked only for what is known
-        self._largest = 1_000  # bytes of an event
         self._look_s = max(LOOK_S, service.namespace.partitions / 50)
 
     def wake(self) -> None:
@@ -69,36 +70,6 @@ class Reader:
         """Reads no more."""
         self._stopping = True
         self._woken.set()
-
-    # ------------------------------------------------------------------------------------------------ the bell's hand
-
-    def wish(self) -> Command[Received] | None:
-        """What the bell takes when it rings: what finds places now. Where the order counts, one reads at a time."""
-        if self._leader is not None or self._stopping or self._service.app.place.clock() is not None:
-            return None
-        return self._command(max(1, min(self._most, self._service.slots.free)), mine=False)
-
-    def bring(self, received: Received) -> None:
-        """Starts what the bell has taken."""
-        if received.again:
-            self.lose()
-            return
-        age_s = max(0.0, self._service.now_ms() / 1000 - received.now_us / 1e6)
-        for raw in received.deliveries:
-            raw.fresh_until_s = time.monotonic() - age_s + LATE_S
-        places = self._service.slots.take_now(len(received.deliveries))
-        try:
-            places -= self._take(received, places)
-        finally:
-            self._service.slots.give(places)
-        self._brought = received
-
-    def lose(self) -> None:
-        """What the bell may have taken is held under this name."""
-        self._is_unsure = True
-        self.wake()
-
-    # ------------------------------------------------------------------------------------------------ its life
 
     async def run(self) -> None:
         """The loop; only `stop` ends it."""
@@ -129,18 +100,18 @@ class Reader:
                         self._bell.listen()
                     await self._pause(idle_s)
         await self._drop_next(hand_back=True)
-        await self._hush()
+        if self._hand is not None:
+            await self._hush(self._hand)
 
-    async def _hush(self) -> None:
+    async def _hush(self, hand: Hand) -> None:
         """Ends the open read; what it took in its last moment is known of before the rest is handed back."""
         await self._bell.close()
-        if self._is_unsure:
-            self._page = FROM_START
         try:
-            while self._leader is None and self._page is not None:
-                received = await self._read(MAX_ITEMS, mine=True)
-                self._page = received.more
+            page = FROM_START if hand.is_unsure() else None
+            while page is not None:
+                received = await self._asking.ask(MAX_ITEMS, page)
                 self._backlog += [raw for raw in received.deliveries if not self.desk.has(raw)]
+                page = received.more
         except TimerqError:
             pass  # it comes again when its lease ends
 
@@ -176,12 +147,12 @@ class Reader:
     async def turn(self) -> float:
         """One step: leads, reads and starts; returns for how long there is nothing to do but to wait (s)."""
         self._woken.clear()
-        brought, self._brought = self._brought, None
-        if self._is_unsure:
-            self._is_unsure = False
-            self._page = FROM_START
-        if brought is not None and self._page is None and self._next is None and not self._backlog:
-            return self._idle_s(brought)
+        if self._hand is not None:
+            brought = self._hand.brought()
+            if self._hand.is_unsure():
+                self._page = FROM_START
+            if brought is not None and self._page is None and not self._next and not self._backlog:
+                return self._idle_s(brought)
         if self._leader is not None:
             if not await self._leader.leads():
                 self.desk.forget_waiting()
@@ -201,18 +172,19 @@ class Reader:
             await self._drop_next()
         if self._backlog:
             return await self._start_backlog()
-        is_page = self._page is not None
-        if self._next is None:
+        page = self._page
+        if self._next:
+            reading: Awaitable[Received]
+            reading, places = self._next.take()
+            self._is_full = False
+        else:
             places = await self._places()
             if places == 0 and self._leader is None:
                 return self._look_s
-            reading: Awaitable[Received] = self._read(places, mine=is_page)
-        else:
-            (reading, places), self._next = self._next, None
-            self._is_full = False
+            reading = self._asking.ask(places, page)
         try:
             received = await reading
-            if is_page:
+            if page is not None:
                 self._page = received.more
             await self._read_on(received)
             if self._leader is None:
@@ -252,7 +224,7 @@ class Reader:
         slots = self._service.slots
         places = 0
         if self._leader is not None:
-            room = self.desk.lanes.room(self._ahead, self._largest)
+            room = self.desk.lanes.room(self._ahead, self._asking.largest)
             count = min(MAX_ITEMS, room - len(received.deliveries))
         elif flows and not self.desk.under_way:  # all that came before has ended: places will be free
             count = min(MAX_ITEMS, slots.total)
@@ -260,15 +232,13 @@ class Reader:
             count = places = 0 if slots.is_wanted else slots.take_now(self._most)
         if count <= 0:
             return
-        self._next = asyncio.get_running_loop().create_task(self._read(count, mine=False)), places
-        for _ in range(2):  # redis-py needs so many to send it
-            await asyncio.sleep(0)
+        await self._next.send(count, places)
 
     async def _drop_next(self, *, hand_back: bool = False) -> None:
         """Waits for the read under way, and does nothing with what it brings: it is held, and will be told of."""
-        if self._next is None:
+        if not self._next:
             return
-        (reading, places), self._next = self._next, None
+        reading, places = self._next.take()
         if self._leader is None:
             self._service.slots.give(places)
         try:
@@ -298,40 +268,11 @@ class Reader:
     async def _places(self) -> int:
         """How many may be read now."""
         if self._leader is not None:
-            places = min(MAX_ITEMS, self.desk.lanes.room(self._ahead, self._largest))
+            places = min(MAX_ITEMS, self.desk.lanes.room(self._ahead, self._asking.largest))
             self._is_full = not places and self._page is None
             self.desk.wake_below = 0 if self.desk.lanes.live < self._ahead else self._ahead * 3 // 4
             return places
         return await self._service.slots.take(self._most)
-
-    def _command(self, count: int, *, mine: bool) -> Command[Received]:
-        service, app = self._service, self._service.app
-        return receive(
-            service.namespace,
-            self._partition,
-            app.stream,
-            app.group,
-            service.name,
-            count=count or MAX_ITEMS,
-            lease_ms=app.lease_ms,
-            mine=mine,
-            after=self._page or FROM_START,
-            epoch=None if self._leader is None else self._leader.epoch,
-            drop_superseded=app.drop_superseded,
-            fresh=count > 0,
-        )
-
-    async def _read(self, count: int, *, mine: bool) -> Received:
-        """Asks for up to ``count``; with 0 for no new ones, only for those known already whose time has come."""
-        sent_s = time.monotonic()
-        self.desk.asks_what_it_holds(mine)
-        received: Received
-        (received,) = await self._service.link.send([self._command(count, mine=mine)])
-        self._service.learn(received.now_us, sent_s)
-        for raw in received.deliveries:
-            raw.fresh_until_s = sent_s + LATE_S
-            self._largest = max(self._largest, len(raw.fields.get(b"payload", b"")))
-        return received
 
     def _take(self, received: Received, places: int) -> int:
         """Starts what was received, or keeps it for its turn; returns how many places it took."""
@@ -371,9 +312,7 @@ class Reader:
     def _idle_s(self, received: Received) -> float:
         if self._page is not None or self._backlog or received.again or not received.leads:
             return 0
-        if self._next is not None or not (
-            received.end or self._is_full
-        ):  # it was cut short: there may be more
+        if self._next or not (received.end or self._is_full):  # it was cut short: there may be more
             return 0
         if received.wait_us is None:
             return self._look_s
