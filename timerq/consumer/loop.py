@@ -184,9 +184,9 @@ class Reader:
             reading = self._asking.ask(places, page)
         try:
             received = await reading
+            await self._read_on(received)
             if page is not None:
                 self._page = received.more
-            await self._read_on(received)
             if self._leader is None:
                 wanted = len(received.deliveries) - places
                 places += self._service.slots.take_now(wanted) if wanted > 0 else 0
