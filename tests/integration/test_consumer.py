@@ -428,6 +428,28 @@ def test_lanes_that_stand_take_no_room_from_the_others(
     assert keeps_few or app.counts.handled == 1
 
 
+@pytest.mark.one_server
+def test_a_reader_that_is_full_does_not_ask_again_and_again(
+    queue: TimerQueue, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes_room, "MOST", 1)
+    most = 2 * MAX_ITEMS
+    publish(queue, most + 10, lanes=1)
+    app = Consumer(queue, group=GROUP, ordered=True)
+
+    @app.on("t", backoff="1h", max_backoff="1h")
+    async def fails(event: Delivery) -> None:
+        raise ValueError("not yet")
+
+    with Running(app):
+        wait_for(lambda: pending(redis_client, queue) == most and app.counts.retried == 1, "it is full")
+        redis_client.config_resetstat()
+        time.sleep(0.5)  # what it does meanwhile is counted
+        stats: Any = redis_client.info("commandstats")
+    assert stats.get("cmdstat_evalsha", {"calls": 0})["calls"] < 20
+
+
+@pytest.mark.one_server
 def test_the_lead_goes_over_when_the_leader_stops(queue: TimerQueue) -> None:
     seen = Seen()
     first = Consumer(queue, group=GROUP, ordered=True)

@@ -95,7 +95,7 @@ class Reader:
                 if idle_s > 0 and not self._stopping:
                     # who does not read would ask at each ring
                     if self._leader is None or (
-                        self._leader.epoch is not None and not self._leader.is_leaving
+                        self._leader.epoch is not None and not (self._leader.is_leaving or self._is_full)
                     ):
                         self._bell.listen()
                     await self._pause(idle_s)
