@@ -167,7 +167,7 @@ local function hand_out(entries, old)
       end
       holds[last + 1], holds[last + 2] = entry, rest
       leased[last + 1], leased[last + 2] = lease_until, entry
-      lines[#lines + 1] = 'EVENT ' .. entry .. ' ' .. delivery .. ' ' .. attempt .. ' 0'
+      lines[#lines + 1] = 'EVENT ' .. entry .. (old and ' ' .. delivery .. ' ' .. attempt .. ' 0' or ' 1 1 0')
       reply[#reply + 1] = fields
     end
   end
