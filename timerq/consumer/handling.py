@@ -124,7 +124,9 @@ class Handlings:
             if begun is not None:
                 verdict, error, thread = await runner.run(handler, event, begun)
             elif not raw.counts:  # taken over: it may be what its last consumer died of
-                async with self._service.suspects.turn(event.attempt):
+                # again, or for the last time: nothing beside it is to lose an attempt by its fault
+                alone = event.attempt > 2 or event.attempt == handler.attempts
+                async with self._service.suspects.turn(event.attempt, alone=alone):
                     if not await desk.may_begin(held):
                         return
                     verdict, error, thread = await runner.run(handler, event)

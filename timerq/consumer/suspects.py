@@ -1,8 +1,9 @@
-"""What was taken over from a consumer that has gone may be what it died of: such events begin one after the other."""
+"""What was taken over from a consumer that has gone may be what it died of: such events begin a few at a time."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -18,26 +19,61 @@ def patience_s(attempt: int) -> float:
 
 
 class Suspects:
-    """Whose turn it is, in one process: what dies with an event is what has begun, and that counts as an attempt."""
+    """Whose turn it is, in one process: what dies with an event is what has begun, and that counts as an attempt.
+
+    The first begins by itself, and each that has ended well lets one more begin beside the others: where a process was
+    killed for no fault of its events, soon as many run as ever. One that is to be alone waits until nothing else is
+    under way, and the others wait for it.
+    """
 
     def __init__(self) -> None:
-        self._lock = asyncio.Lock()
+        self._most = 1
+        self._under_way = 0
+        self._is_alone = False
+        self._waiting: deque[tuple[bool, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
-    async def turn(self, attempt: int) -> AsyncIterator[None]:
-        """Waits for its turn. The next one's comes when the block ends, or this one's time is up."""
-        await self._lock.acquire()
-        ended = False
+    async def turn(self, attempt: int, *, alone: bool = False) -> AsyncIterator[None]:
+        """Waits for its turn. It is over when the block ends, or when its time is up."""
+        await self._wait(alone)
+        is_over = False
 
-        def end() -> None:
-            nonlocal ended
-            if not ended:
-                ended = True
-                self._lock.release()
+        def end(well: bool) -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                self._most += well
+                self._under_way -= 1
+                self._is_alone = False
+                self._pass_on()
 
-        timer = asyncio.get_running_loop().call_later(patience_s(attempt), end)
+        timer = asyncio.get_running_loop().call_later(patience_s(attempt), end, False)
         try:
             yield
         finally:
             timer.cancel()
-            end()
+            end(True)
+
+    async def _wait(self, alone: bool) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((alone, future))
+        self._pass_on()
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():  # it was just about to begin
+                self._under_way -= 1
+                self._is_alone = False
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            alone, future = self._waiting[0]
+            if not future.done():  # done: whoever waited was cancelled
+                if self._is_alone or self._under_way >= (1 if alone else self._most):
+                    return
+                self._under_way += 1
+                self._is_alone = alone
+                future.set_result(None)
+            self._waiting.popleft()
