@@ -156,8 +156,8 @@ def floors(t: bytes) -> bytes:
     A floor has no TTL: it stays until twice the retention has passed *and* every entry that is older, by more than the
     retention, has gone from the partition's streams (but ``errors``, whose reports no floor touches): a group that is
     behind, or one that is made later, could still be handed it. (By more than the retention: a server's clock that is
-    set back leaves the ids of entries ahead of it.) trim.lua takes them away. Dead letters do not hold them: whoever
-    replays one after that wants it to be handled.
+    set back leaves the ids of entries ahead of it.) While a destroyed owner is not swept to the end, none goes.
+    trim.lua takes them away. Dead letters do not hold them: whoever replays one after that wants it to be handled.
     """
     return t + b":floors"
 

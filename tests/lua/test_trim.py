@@ -11,6 +11,7 @@ from tests.support.group import Group
 from tests.support.partition import EVENT, Partition
 from timerq import Event
 from timerq.commands import edit, owner
+from timerq.commands.command import MAX_ITEMS
 from timerq.commands.dispatch import Trimmed, trim
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -249,6 +250,21 @@ def test_a_clock_that_is_set_back_makes_no_floor_go_too_early(partition: Partiti
     partition.client.xgroup_create(key, "g", id="0")
     assert (look(partition).floors, look(partition).floors) == (0, 0)
     assert Group(partition).read().stale == 1
+
+
+def test_no_floor_goes_while_an_owner_that_was_destroyed_has_schedules_left(partition: Partition) -> None:
+    p, owned = partition, owner.Owned(b"acme", b"o", 0)
+    for n in range(MAX_ITEMS + 1):
+        p.upsert(f"k{n}", owner="o", delay="40d")
+    piece = p.ask(owner.destroy_piece(p.namespace, owned))
+    assert piece.after is not None
+    grow_old(p, 30 * DAY_MS)  # who destroyed it is gone, and no dispatcher ran
+    assert [look(p).floors for _ in range(2)] == [0, 0]
+    p.now += 40 * DAY_MS
+    assert p.drain() == (0, 0)
+    p.ask(owner.destroy_piece(p.namespace, owned, ceiling=piece.ceiling, after=piece.after))
+    assert look(p).floors == 1
+    assert floors(p) == set()
 
 
 def test_no_floor_goes_before_every_stream_has_been_looked_at(partition: Partition) -> None:

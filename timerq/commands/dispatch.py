@@ -223,7 +223,14 @@ def trim(
         gone, unread = rest.split(" ")
         return Trimmed(stream, int(gone), int(unread), floors=floors, more=more)
 
-    return command("trim", namespace, partition, read, own_args={"every_ms": every_ms, "limit": limit})
+    return command(
+        "trim",
+        namespace,
+        partition,
+        read,
+        own_keys={"owners": keys.owners(namespace.tags[partition])},
+        own_args={"every_ms": every_ms, "limit": limit},
+    )
 
 
 def beat(namespace: Namespace, dispatcher: str, *, leaving: bool = False) -> Command[list[str]]:

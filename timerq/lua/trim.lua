@@ -9,6 +9,7 @@
 -- KEYS fired string – the same, from before that: a bitmap by their hashes
 -- KEYS fired_before string – the same, from before that
 -- KEYS oldest   zset   – stream -> what its entries are not older than (ms)
+-- KEYS owners   zset   – owners by the end of their heartbeat, and those that are not swept yet
 -- KEYS never    none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- ARGV layout   text   – what the dispatcher believes
 -- ARGV schema   text   – what the dispatcher believes
@@ -25,7 +26,8 @@
 -- Entry ids are made of the server's time and never lie behind it, so an id older than the retention is an entry older
 -- than the retention; where the clock was ahead once, entries only stay longer. A floor goes when twice the retention has
 -- passed and when no stream has an entry that was there before it: any group could still be handed it, also one that is made
--- later and begins with the oldest. The clock may have been ahead of a floor by as much as the retention.
+-- later and begins with the oldest. The clock may have been ahead of a floor by as much as the retention. While an owner's
+-- sweep has been begun and not ended, none goes: only its floor keeps what is left of it from firing.
 
 local MOST_BITS = 16777216 -- 2 MiB
 local LISTS = 5 -- of up to 200 ids
@@ -71,12 +73,15 @@ local function remove_floors(useless_ms)
   return #whose
 end
 
+-- (The number of such an owner is negative: see destroy.lua.)
+local function is_sweeping() return redis.call('ZCOUNT', k_owners, '-inf', '(0') > 0 end
+
 local function answer(line, stream)
   local useless_ms = find_useless_ms()
   local removed = 0
   local more = mark_fired(LISTS)
   if useless_ms then
-    removed = remove_floors(useless_ms)
+    if not is_sweeping() then removed = remove_floors(useless_ms) end
     if not more then turn_bitmaps(useless_ms) end
   end
   more = more or removed == tonumber(a_limit)
