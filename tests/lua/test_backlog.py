@@ -376,6 +376,24 @@ def test_one_refused_event_of_many_sinks_no_other(group: Bounded) -> None:
     assert isinstance(two, BacklogFull)
 
 
+def test_what_was_cancelled_keeps_nothing_waiting_behind_it(group: Bounded) -> None:
+    group.bound(limit=1)
+    group.publish("first")
+    keys = [f"k{n}" for n in range(100)]
+    group.arm(*keys)
+    assert group.drain() == 0
+    for key in keys:
+        group.partition.cancel(key)
+    group.partition.now += 1
+    group.arm("last")
+    assert group.drain() == 0
+    assert group.ack() == ["first"]
+    group.partition.now += backlog.RETEND_MS
+    group.tend(backlog.RETEND_MS)
+    assert group.drain() == 1
+    assert group.backlog().held_back == 0
+
+
 def test_the_end_of_a_bound_lets_all_go(group: Bounded) -> None:
     group.bound(1, 1)
     group.arm("a1", "a2", owner="a")

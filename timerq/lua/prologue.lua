@@ -251,7 +251,8 @@ end
 -- out there, or arms it anew, need not know.
 local PARKED_MS = 1e15
 
--- Lets the oldest go on that is held back for a lane (empty: for the stream); returns whether there was one.
+-- Lets the oldest go on that is held back for a lane (empty: for the stream); returns whether there was one, or nil where it
+-- is not known: there may be one behind those that were looked at.
 local function let_go(bound, lane)
   local waiting = PREFIX .. 'waiting:' .. bound.stream .. '\0' .. lane
   for _ = 1, 20 do -- some may have been cancelled or armed anew
@@ -275,7 +276,7 @@ local function let_go(bound, lane)
       return true
     end
   end
-  return false
+  return nil
 end
 
 -- Counts out what a group has done with, by its id, and lets one go on that waits for that.

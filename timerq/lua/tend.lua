@@ -175,11 +175,16 @@ local function let_all_go()
     local room = left
     if not is_over and most then room = most - tonumber(call('HGET', bound.counts, lane) or 0) end
     call('ZADD', bound.parked, 'XX', now_text, lane)
-    while room > 0 and left > 0 and let_go(bound, lane) do room, left = room - 1, left - 1 end
+    while room > 0 and left > 0 do
+      local went = let_go(bound, lane)
+      if went == false then break end
+      left = left - (went and 1 or 20)
+      if went then room = room - 1 end
+    end
   end
   wake_if_earlier(before)
   if is_over then return call('EXISTS', bound.parked) == 1 end
-  return left == 0
+  return left <= 0
 end
 
 -- Drops the oldest of those that wait to be handed out, where they are too many; returns whether there are more.
