@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 from redis.exceptions import NoScriptError, RedisError
 
@@ -20,7 +19,6 @@ from timerq.commands.queue import CallQueue
 from timerq.commands.read import server_time
 from timerq.errors import NamespaceMismatch
 from timerq.exchange import (
-    LAST_BEAT_S,
     REDIRECTIONS,
     VERBS,
     ServerClock,
@@ -31,6 +29,7 @@ from timerq.exchange import (
     plain,
     unavailable,
 )
+from timerq.heartbeat import AsyncHeartbeats
 from timerq.topology import REDIS_FAULTS, AsyncConnections
 
 T = TypeVar("T")
@@ -47,7 +46,7 @@ class AsyncLink:
         self._sessions: deque[Session] = deque()
         self._pid = os.getpid()
         self.remake: Callable[[], Awaitable[None]] | None = None
-        self.beats: WeakSet[Any] = WeakSet()  # heartbeats: they end before the connections do
+        self.beats = AsyncHeartbeats(self.send)
 
     async def server_clock(self, namespace: Namespace) -> Callable[[], int]:
         """Tells Redis's time (epoch ms), or the manual clock's."""
@@ -174,9 +173,7 @@ class AsyncLink:
 
     async def close(self) -> None:
         """Closes every connection."""
-        for beat in [*self.beats]:
-            beat.stop()
-            await beat.join(LAST_BEAT_S)
+        await self.beats.close()
         await self.connections.close()
 
 

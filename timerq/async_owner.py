@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from timerq.beats import Beat
 from timerq.commands import cancel as cancelling
 from timerq.commands import edit, owned, owner, read, recurring
 from timerq.commands import upsert as upserting
@@ -19,7 +20,6 @@ from timerq.commands.durable import parse_durable
 from timerq.commands.history import History, history
 from timerq.commands.items import Item, many
 from timerq.commands.owned import Life, OwnedWords
-from timerq.heartbeat import AsyncHeartbeat
 from timerq.model import Backfilled, Change, Event, Page, Schedule, Swept
 from timerq.timing import Duration, Instant
 
@@ -52,7 +52,7 @@ class AsyncOwner:
         self._life = Life.of(name, ttl)
         self._make = make
         self._changing = asyncio.Lock()  # who takes an incarnation or ends one
-        self._heartbeat: AsyncHeartbeat | None = None
+        self._heartbeat: Beat | None = None
 
     @property
     def name(self) -> str:
@@ -340,21 +340,13 @@ class AsyncOwner:
         life = self._life
         life.began(await self._queue.run(owner.begin(scope, life.owned(scope), life.ttl_ms)))
         if life.ttl_ms:
-            self._heartbeat = AsyncHeartbeat(self, life.ttl_ms)
-            self._queue._link.beats.add(self._heartbeat)
-            self._heartbeat.start()
+            place = life.owned(scope)
+            self._heartbeat = self._queue._link.beats.start(self, life, scope.namespace, place)
 
     def _stop_heartbeat(self) -> None:
         if self._heartbeat is not None:
             self._heartbeat.stop()
             self._heartbeat = None
-
-    async def _beat(self) -> bool:
-        """Says that it lives; whether there is any point in saying so again."""
-        scope, life = await self._queue._open(), self._life
-        place = life.owned(scope)
-        (lived,) = await self._queue._link.send([owner.live(scope.namespace, place, life.ttl_ms)])
-        return life.beaten(place.incarnation, lived)
 
     async def _arm(self, wanted: Upsert, durable: str | None) -> AsyncHandle:
         scope = await self._open()

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 from redis.exceptions import (
     NoScriptError,
@@ -26,7 +25,6 @@ from timerq.commands.read import server_time
 from timerq.errors import NamespaceMismatch
 from timerq.exchange import (
     FRESH_S,
-    LAST_BEAT_S,
     REDIRECTIONS,
     VERBS,
     ServerClock,
@@ -39,6 +37,7 @@ from timerq.exchange import (
     unavailable,
     was_closed,
 )
+from timerq.heartbeat import Heartbeats
 from timerq.lua import Word
 from timerq.topology import REDIS_FAULTS, Connections
 
@@ -57,7 +56,7 @@ class Link:
         self._pid = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
         self.remake: Callable[[], None] | None = None
-        self.beats: WeakSet[Any] = WeakSet()  # heartbeats: they end before the connections do
+        self.beats = Heartbeats(self.send, lambda tag: self.connections.node_of(tag)[0])
 
     def server_clock(self, namespace: Namespace) -> Callable[[], int]:
         """Tells Redis's time (epoch ms), or the manual clock's."""
@@ -243,9 +242,7 @@ class Link:
 
     def close(self) -> None:
         """Closes every connection."""
-        for beat in [*self.beats]:
-            beat.stop()
-            beat.join(LAST_BEAT_S)
+        self.beats.close()
         if self._pool is not None:
             self._pool.shutdown()
         self.connections.close()

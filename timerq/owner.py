@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from timerq.beats import Beat
 from timerq.commands import cancel as cancelling
 from timerq.commands import edit, owned, owner, read, recurring
 from timerq.commands import upsert as upserting
@@ -19,7 +20,6 @@ from timerq.commands.durable import parse_durable
 from timerq.commands.history import History, history
 from timerq.commands.items import Item, many, one
 from timerq.commands.owned import Life, OwnedWords
-from timerq.heartbeat import Heartbeat
 from timerq.model import Backfilled, Change, Event, Page, Schedule, Swept
 from timerq.timing import Duration, Instant
 
@@ -50,7 +50,7 @@ class Owner:
         self._life = Life.of(name, ttl)
         self._make = make
         self._changing = threading.RLock()  # who takes an incarnation or ends one
-        self._heartbeat: Heartbeat | None = None
+        self._heartbeat: Beat | None = None
 
     @property
     def name(self) -> str:
@@ -334,21 +334,13 @@ class Owner:
         life = self._life
         life.began(self._queue.run(owner.begin(scope, life.owned(scope), life.ttl_ms)))
         if life.ttl_ms:
-            self._heartbeat = Heartbeat(self, life.ttl_ms)
-            self._queue._link.beats.add(self._heartbeat)
-            self._heartbeat.start()
+            place = life.owned(scope)
+            self._heartbeat = self._queue._link.beats.start(self, life, scope.namespace, place)
 
     def _stop_heartbeat(self) -> None:
         if self._heartbeat is not None:
             self._heartbeat.stop()
             self._heartbeat = None
-
-    def _beat(self) -> bool:
-        """Says that it lives; whether there is any point in saying so again."""
-        scope, life = self._queue._open(), self._life
-        place = life.owned(scope)
-        (lived,) = self._queue._link.send([owner.live(scope.namespace, place, life.ttl_ms)])
-        return life.beaten(place.incarnation, lived)
 
     def _arm(self, wanted: Upsert, durable: str | None) -> Handle:
         scope = self._open()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,16 @@ from tests.support.both import Both
 from tests.support.events import Events
 from tests.support.proxy import Proxy, wait_for
 from tests.support.worker import Worker
-from timerq import AsyncTimerQueue, Event, InvalidSchedule, Outcome, QueueUnavailable, TimerQueue, Upsert
+from timerq import (
+    AsyncTimerQueue,
+    Event,
+    InvalidSchedule,
+    Outcome,
+    QueueUnavailable,
+    TimerQueue,
+    Upsert,
+    keys,
+)
 from timerq.commands import owner as owning
 from timerq.dispatcher import undertaker as undertaking
 from timerq.dispatcher.undertaker import CALM_S, UNSWEPT_S, Undertaker
@@ -360,13 +370,23 @@ def test_handles_that_are_made_at_once_take_one_incarnation_each(queue: Both) ->
 # ------------------------------------------------------------------------------------------------ heartbeats
 
 
+def link_of(queue: Any) -> Any:
+    return queue.real._link if isinstance(queue, Both) else queue._link
+
+
+def beating() -> list[threading.Thread]:
+    """The threads of heartbeats."""
+    return [thread for thread in threading.enumerate() if thread.name == "timerq-owner"]
+
+
 def owners(queue: Any) -> dict[bytes, float]:
     """Those that have a heartbeat, and until when it holds (ms)."""
     link = queue._link if isinstance(queue, TimerQueue) else queue.link
     namespace = queue.namespace
     found: dict[bytes, float] = {}
     for tag in namespace.tags:
-        found |= dict(link.connections.open().zrange(tag + b":owners", 0, -1, withscores=True))
+        if link.connections.open().type(tag + b":owners") == b"zset":
+            found |= dict(link.connections.open().zrange(tag + b":owners", 0, -1, withscores=True))
     return found
 
 
@@ -382,34 +402,36 @@ def test_a_heartbeat_goes_on_until_the_owner_is_destroyed(queue: Both) -> None:
         timers.restart()
         assert b"acme\0session-7" in owners(queue)
     assert owners(queue) == {}
-    assert not [
-        thread for thread in threading.enumerate() if thread.name == "timerq-owner" and not settled(thread)
-    ]
+    assert all(settled(thread) for thread in beating())
 
 
 @pytest.mark.one_server
 def test_restarts_at_once_leave_one_heartbeat(queue: Both) -> None:
     timers = of(queue, ttl="30s")
+    began: list[Any] = []
+    start = link_of(queue).beats.start
+
+    def begin(*words: Any) -> Any:
+        began.append(start(*words))
+        return began[-1]
+
+    link_of(queue).beats.start = begin
     if queue.kind == "sync":
-        before = set(threading.enumerate())
         threads = [threading.Thread(target=timers.real.restart) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        beats = [thread for thread in set(threading.enumerate()) - before if thread.name == "timerq-owner"]
-        assert [thread for thread in beats if not thread._stopped.is_set()] == [timers._heartbeat]  # type: ignore[attr-defined]
     else:
 
-        async def together() -> list[bool]:
+        async def together() -> None:
             await asyncio.gather(*(timers.real.restart() for _ in range(8)))
-            await asyncio.sleep(0)
-            beats = [task for task in asyncio.all_tasks() if task.get_name() == "timerq-owner"]
-            await asyncio.wait(beats, timeout=0.1)
-            return [task.done() for task in beats]
 
-        assert queue.wait(together()).count(False) == 1
+        queue.wait(together())
+    assert len(began) == 8
+    assert [beat for beat in began if beat.is_wanted] == [timers.real._heartbeat]
     timers.destroy()
+    assert not any(beat.is_wanted for beat in began)
 
 
 @pytest.mark.one_server
@@ -455,15 +477,19 @@ def settled(thread: threading.Thread) -> bool:
 def test_a_heartbeat_ends_with_the_handle_and_with_its_queue(redis_url: str) -> None:
     queue = TimerQueue.connect(redis_url)
     timers = queue.owner("a", ttl="30s").open()
-    kept = queue.owner("b", ttl=150).open()
-    (first, second) = (thread for thread in threading.enumerate() if thread.name == "timerq-owner")
+    other = queue.owner("b", ttl="30s").open()
+    (first,) = beating()
     del timers
     gc.collect()
-    first.join(5)
-    assert not first.is_alive()
+    wait_for(lambda: queue._link.beats._pulses[None]._news.empty(), "it has taken note of that")
+    assert first.is_alive()
+    del other
+    gc.collect()
+    assert settled(first)
+    kept = queue.owner("c", ttl=150).open()
+    (second,) = beating()
     queue.close()
-    second.join(5)
-    assert not second.is_alive()
+    assert settled(second)
     assert not kept.is_gone
 
 
@@ -472,17 +498,128 @@ def test_an_async_heartbeat_ends_with_the_handle_and_with_its_queue(redis_url: s
     async def main() -> None:
         queue = AsyncTimerQueue.connect(redis_url)
         timers = await queue.owner("a", ttl=150).open()
-        kept = await queue.owner("b", ttl=150).open()
-        first, second = timers._heartbeat._task, kept._heartbeat._task
-        await asyncio.sleep(0.2)
-        assert not first.done()
+        other = await queue.owner("b", ttl=150).open()
+        first = queue._link.beats._task
         del timers
         gc.collect()
+        await asyncio.sleep(0.2)
+        assert not first.done()
+        del other
+        gc.collect()
         await asyncio.wait_for(first, 5)
+        kept = await queue.owner("c", ttl=150).open()
+        second = queue._link.beats._task
         await queue.close()
         await asyncio.wait_for(second, 5)
+        assert not kept.is_gone
 
     asyncio.run(main())
+
+
+@pytest.mark.one_server
+def test_many_handles_share_a_thread_and_are_heard_together(queue: Both) -> None:
+    handles = [of(queue, f"session-{n}", ttl=1500) for n in range(300)]
+    for handle in handles:
+        handle.open()
+    link = link_of(queue)
+    real = link.send
+
+    def send(commands: Any) -> Any:
+        sizes.extend((len(command.words) - 6) // 4 for command in commands if command.script.name == "hear")
+        return real(commands)
+
+    sizes: list[int] = []
+    if queue.kind == "sync":
+        (thread,) = beating()
+        link.beats._pulses[None]._send = send
+        first = owners(queue)
+        assert len(first) == 300
+        wait_for(lambda: all(owners(queue)[name] > first[name] for name in first), "all are heard")
+        assert beating() == [thread]
+    else:
+        link.beats._send = send
+        first = owners(queue)
+
+        async def heard() -> None:
+            while sum(sizes) < 300:
+                await asyncio.sleep(0.02)
+            tasks = [task for task in asyncio.all_tasks() if task.get_name() == "timerq-owner"]
+            assert tasks == [link.beats._task]
+
+        queue.wait(asyncio.wait_for(heard(), 5))
+        wait_for(lambda: all(owners(queue)[name] > first[name] for name in first), "all are heard")
+    assert sum(sizes) >= 300
+    assert len(sizes) <= 30  # a few calls of each of the 3 partitions, whatever the number of handles
+    assert not any(handle.is_gone for handle in handles)
+    handles[7].destroy()
+    handles[8].restart()
+    other = of(queue, "session-9")
+    other.destroy()
+    if queue.kind == "sync":
+        wait_for(lambda: handles[9].is_gone, "it is told")
+    else:
+
+        async def told() -> None:
+            while not handles[9].is_gone:
+                await asyncio.sleep(0.02)
+
+        queue.wait(asyncio.wait_for(told(), 5))
+    assert [n for n, handle in enumerate(handles) if handle.is_gone] == [7, 9]
+    assert handles[9].start_single("k", EVENT, 5).outcome is Outcome.OWNER_GONE
+
+
+@pytest.mark.one_server
+def test_what_is_wrong_with_one_partition_is_no_fault_of_the_others(
+    queue: Both, caplog: pytest.LogCaptureFixture
+) -> None:
+    handles = [of(queue, f"session-{n}", ttl=300) for n in range(20)]
+    for handle in handles:
+        handle.open()
+    namespace = queue.namespace
+    place = [owning.locate_owner(handle.real._queue._scope, handle.name).partition for handle in handles]
+    beside = [n for n in range(20) if place[n] != place[0]]
+    key = keys.owners(namespace.tags[place[0]])
+    queue.client.delete(key)
+    queue.client.set(key, "not a zset")
+    assert beside
+    before = owners(queue)
+
+    def rest() -> bool:
+        now = owners(queue)
+        return all(now[b"acme\0session-%d" % n] > before[b"acme\0session-%d" % n] + 300 for n in beside)
+
+    if queue.kind == "sync":
+        wait_for(rest, "they are heard")
+    else:
+
+        async def heard() -> None:
+            while not rest():
+                await asyncio.sleep(0.02)
+
+        queue.wait(asyncio.wait_for(heard(), 5))
+    assert "was not heard" in caplog.text or "were not heard" in caplog.text
+    assert not any(handle.is_gone for handle in handles)
+    queue.client.delete(key)
+
+
+@pytest.mark.one_server
+def test_a_forked_child_has_a_heartbeat_of_its_own(redis_url: str) -> None:
+    with TimerQueue.connect(redis_url) as queue:
+        queue.owner("of-the-parent", ttl="30s").open()
+        kept = queue.owner("kept", ttl="30s").open()
+        program = os.fork()
+        if program == 0:
+            code = 1
+            try:
+                with queue.owner("of-the-child", ttl=300).open() as timers:
+                    first = owners(queue)[b"default\0of-the-child"]
+                    wait_for(lambda: owners(queue)[b"default\0of-the-child"] > first, "it is heard")
+                    code = 0 if len(beating()) == 1 and not timers.is_gone else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(program, 0)[1]) == 0
+        assert len(beating()) == 1
+        assert not kept.is_gone
 
 
 @pytest.mark.one_server

@@ -72,6 +72,7 @@ SAMPLES: dict[str, Callable[[Partition], Command[Any]]] = {
     "bound": lambda p: _first(backlog.bound(p.scope, "events", "g", 5, 2, "hold")),
     "tend": lambda p: backlog.tend(p.namespace, 0),
     "destroy": lambda p: owner.destroy_piece(p.namespace, OWNED),
+    "hear": lambda p: owner.hear(p.namespace, 0, [(OWNED._replace(incarnation=5), 60_000)]),
     "live": lambda p: owner.live(p.namespace, OWNED, 60_000),
     "silent": lambda p: owner.find_silent(p.namespace, 0),
     "done": lambda p: _first(recurring.done(p.scope, "0-1-1", None)),
@@ -311,6 +312,18 @@ def produce_live(p: Partition) -> None:
     assert p.ask(owner.live(p.namespace, OWNED._replace(incarnation=first))).incarnation == first
     p.run(owner.destroy(p.scope, OWNED))
     assert p.ask(owner.live(p.namespace, OWNED._replace(incarnation=first))).floor >= first
+
+
+def produce_hear(p: Partition) -> None:
+    first = p.run(owner.begin(p.scope, OWNED))
+    beats = [(OWNED._replace(incarnation=first), 60_000)]
+    assert p.ask(owner.hear(p.namespace, 0, beats)) == [None]
+    p.run(owner.destroy(p.scope, OWNED))
+    assert p.ask(owner.hear(p.namespace, 0, beats))[0] >= first
+    p.client.delete(p.key("floor:acme\0o"))
+    p.client.rpush(p.key("floor:acme\0o"), "not a floor")
+    (broken,) = p.ask(owner.hear(p.namespace, 0, beats))
+    assert "WRONGTYPE" in str(broken)
 
 
 def produce_silent(p: Partition) -> None:

@@ -395,6 +395,24 @@ def test_a_heartbeat_is_heard_for_as_long_as_it_says(partition: Partition) -> No
     assert silent(partition) == []
 
 
+def test_many_are_heard_together_and_each_is_told_of_its_own_floor(partition: Partition) -> None:
+    before_ms = server_ms(partition)
+    gone = begin(partition)
+    destroy(partition)
+    lives = begin(partition)
+    others = [Owned(b"acme", b"o%d" % n, 0, lives.incarnation + n) for n in range(1, 199)]
+    beats = [(gone, 90_000), (lives, 60_000), *((other, 5_000) for other in others)]
+    assert len(beats) == 200
+    told = partition.ask(owner.hear(partition.namespace, 0, beats))
+    assert told == [floor(partition), *[None] * 199]
+    heard = owners(partition)
+    assert len(heard) == 199
+    assert before_ms + 60_000 <= heard[b"acme\0o"] <= server_ms(partition) + 60_000
+    assert before_ms + 5_000 <= heard[b"acme\0o198"] <= server_ms(partition) + 5_000
+    partition.ask(owner.hear(partition.namespace, 0, [(lives, 5_000)]))
+    assert owners(partition) == heard  # another handle's is no reason to die earlier
+
+
 def test_without_one_there_is_nothing_to_listen_to(partition: Partition) -> None:
     begin(partition)
     assert owners(partition) == {}

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, TypeVar
 
 from timerq.commands.arming import Mode, Upsert, Upserted
 from timerq.commands.command import Scope
-from timerq.commands.owner import Destroyed, Lived, Owned, locate_owner
+from timerq.commands.owner import Destroyed, Owned, locate_owner
 from timerq.errors import InvalidSchedule
 from timerq.model import (
     Backfilled,
@@ -115,12 +115,12 @@ class Life:
 
         return note
 
-    def beaten(self, incarnation: int | None, lived: Lived) -> bool:
-        """What its heartbeat was told; whether there is any point in the next one."""
+    def beaten(self, incarnation: int | None, floor: int | None) -> bool:
+        """What its heartbeat was told: its floor, or None; whether there is any point in the next one."""
         if incarnation != self.incarnation:
             return False  # it has begun anew meanwhile, and has another heartbeat
-        if lived.floor is not None:
-            self.floor = lived.floor
+        if floor is not None:
+            self.floor = floor
         return (
             self.floor is None
         )  # an answer that was given before a destroy, and is heard after it, undoes nothing

@@ -6,7 +6,7 @@ still holds it. A handle carries its incarnation, a version of its own; at or be
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from timerq import keys
@@ -24,6 +24,8 @@ from timerq.commands.command import (
 )
 from timerq.commands.durable import least
 from timerq.commands.ranges import key_range
+from timerq.errors import QueueUnavailable
+from timerq.lua import Word
 from timerq.model import Swept, check_text
 
 T = TypeVar("T")
@@ -52,6 +54,10 @@ class Lived(NamedTuple):
     incarnation: int = 0
     last: int = 0
     floor: int | None = None
+
+
+Heard = int | None | QueueUnavailable
+"""What a heartbeat is told: None where its incarnation lives, the floor of one that is gone, or why it is unheard."""
 
 
 class Piece(NamedTuple):
@@ -124,6 +130,35 @@ def live(namespace: Namespace, owned: Owned, ttl_ms: int = 0) -> Command[Lived]:
             "ttl_ms": ttl_ms,
         },
     )
+
+
+def hear(namespace: Namespace, partition: int, beats: Sequence[tuple[Owned, int]]) -> Command[list[Heard]]:
+    """Says of up to `MAX_ITEMS` incarnations of a partition that each lives for its ttl (ms) more."""
+
+    def read(reply: Reply) -> list[Heard]:
+        _, lines = read_lines(reply)
+        return [_heard(line) for line in lines]
+
+    tag = namespace.tags[partition]
+    words: list[Word] = []
+    for owned, ttl_ms in beats:
+        words += (owned.member, str(owned.incarnation), str(ttl_ms))
+    return command(
+        "hear",
+        namespace,
+        partition,
+        read,
+        own_keys={"owners": keys.owners(tag)},
+        item_keys=[keys.owner_floor(tag, owned.tenant, owned.owner) for owned, _ in beats],
+        item_args=words,
+    )
+
+
+def _heard(line: str) -> Heard:
+    word, _, rest = line.partition(" ")
+    if word == "BROKEN":
+        return QueueUnavailable(rest)
+    return int(rest) if word == "OWNER_GONE" else None
 
 
 def begin(scope: Scope, owned: Owned, ttl_ms: int = 0) -> Steps[int]:
