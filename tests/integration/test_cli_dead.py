@@ -291,6 +291,25 @@ def test_all_must_be_said(run: Run, queue: TimerQueue) -> None:
     assert queue.dead_count("mails") == 12
 
 
+def test_what_is_mistyped_is_told_as_it_was_typed(run: Run, queue: TimerQueue) -> None:
+    refused(run("dead", "replay", "--older", "2 weekz", "--yes"), "--older: got '2 weekz'")
+    result = run("dead", "replay", "--all", "--yes", "--group", "a b")
+    refused(result, "--group: got 'a b'")
+    assert "before that" not in result.stderr
+
+
+@pytest.mark.parametrize("more", [("--yes",), ("--dry-run",)])
+def test_a_group_that_is_none_is_told_from_one_without_letters(
+    run: Run, queue: TimerQueue, more: tuple[str, ...]
+) -> None:
+    nobody = fine(run("dead", "replay", "--all", "--group", "mail", *more))
+    assert nobody.stdout.startswith("0 ")
+    assert "No group mail reads stream events. There are: mails" in nobody.stderr
+    none = fine(run("dead", "discard", "--type", "fax", "--group", "mails", *more, "--json"))
+    assert objects(none) in ([{"discarded": 0}], [{"would_discard": 0}])
+    assert "Group mails of stream events has no such dead letters." in none.stderr
+
+
 def test_a_replay_that_is_cut_short_says_how_far_it_came(
     run: Run, queue: TimerQueue, redis_client: redis.Redis
 ) -> None:

@@ -28,7 +28,7 @@ from timerq.commands.command import Steps
 from timerq.commands.dead import dead_discard, dead_replay
 from timerq.commands.letters import Which
 from timerq.commands.read import MAX_PAGE
-from timerq.errors import TimerqError
+from timerq.errors import InvalidSchedule, TimerqError
 
 
 @click.group(cls=Verbs)
@@ -250,8 +250,10 @@ def _settle(
                 confirm(f"{verb.capitalize()} {what}?", f"{verb} {what}", f"nothing was {done}")
         if group is not None and count != 0 and not dry_run:
             settled = _run(queue, target, steps, done, stream, group, which, limit, count)
-        if which.id and not (count if dry_run else settled):
-            raise absent_letter(which.id, stream, group)
+        if not (count if dry_run else settled):
+            if which.id:
+                raise absent_letter(which.id, stream, group)
+            show.note(nothing_there(queue, stream, group))
     if as_json:
         show.say_json({f"would_{verb}": count} if dry_run else {done: settled})
     else:
@@ -280,6 +282,8 @@ def _run(
 
         try:
             return queue.run(steps(target.scope(queue), stream, group, which, limit=limit, told=told))
+        except InvalidSchedule:
+            raise  # nothing was begun
         except (TimerqError, KeyboardInterrupt):
             show.note(f"{settled:,} {done} before that; call it again for the others")
             raise

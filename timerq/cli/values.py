@@ -45,11 +45,14 @@ def duration(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Age:
-    """How long ago: a duration, for the library to read."""
+    """How long ago: a duration, for the library to read. It shows itself as what was typed."""
 
     text: str
+
+    def __repr__(self) -> str:
+        return repr(self.text)
 
 
 def age_or_instant(text: str) -> Age | int | str:
