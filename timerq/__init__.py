@@ -35,57 +35,57 @@ calls ``lua/fire.lua``, which puts the event on its stream and takes the schedul
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from timerq.async_client import AsyncHandle, AsyncTimerQueue
-from timerq.async_owner import AsyncOwner
-from timerq.client import Handle, TimerQueue
-from timerq.clock import Clock
-from timerq.commands.arming import Upsert
-from timerq.commands.calling import Task
-from timerq.commands.history import History, LogEntry
-from timerq.commands.letters import DeadLetter, DeadPage, Which
-from timerq.consumer import AsyncContext, Consumer, Context
-from timerq.declare import ScheduledFunction, schedule
-from timerq.errors import (
-    BacklogFull,
-    ContractBroken,
-    DurabilityUnavailable,
-    Fault,
-    Incomplete,
-    InvalidDeclaration,
-    InvalidPayload,
-    InvalidSchedule,
-    NamespaceMismatch,
-    QueueUnavailable,
-    TimerqError,
-)
-from timerq.model import (
-    Backfilled,
-    Backlog,
-    Bound,
-    Change,
-    Delivery,
-    Event,
-    Fire,
-    GroupStats,
-    Outcome,
-    Page,
-    Policy,
-    Rule,
-    Schedule,
-    State,
-    Stats,
-    Swept,
-    Timing,
-    tick_name,
-)
-from timerq.owner import Owner
-from timerq.preview import preview
-from timerq.timing import resolve_due, resolve_duration
-
 if TYPE_CHECKING:
+    from timerq.async_client import AsyncHandle, AsyncTimerQueue
+    from timerq.async_owner import AsyncOwner
+    from timerq.client import Handle, TimerQueue
+    from timerq.clock import Clock
+    from timerq.commands.arming import Upsert
+    from timerq.commands.calling import Task
+    from timerq.commands.history import History, LogEntry
+    from timerq.commands.letters import DeadLetter, DeadPage, Which
+    from timerq.consumer import AsyncContext, Consumer, Context
+    from timerq.declare import ScheduledFunction, schedule
+    from timerq.errors import (
+        BacklogFull,
+        ContractBroken,
+        DurabilityUnavailable,
+        Fault,
+        Incomplete,
+        InvalidDeclaration,
+        InvalidPayload,
+        InvalidSchedule,
+        NamespaceMismatch,
+        QueueUnavailable,
+        TimerqError,
+    )
+    from timerq.model import (
+        Backfilled,
+        Backlog,
+        Bound,
+        Change,
+        Delivery,
+        Event,
+        Fire,
+        GroupStats,
+        Outcome,
+        Page,
+        Policy,
+        Rule,
+        Schedule,
+        State,
+        Stats,
+        Swept,
+        Timing,
+        tick_name,
+    )
+    from timerq.owner import Owner
+    from timerq.previews import preview
     from timerq.running import Running, Started, fire_now, lifespan, run, start
+    from timerq.timing import resolve_due, resolve_duration
 
 __version__ = "0.1.0"
 
@@ -149,12 +149,44 @@ __all__ = [
     "tick_name",
 ]
 
+# A producer needs a few of them, a plugin of pytest none: each room is loaded when something of it is asked for.
+_ROOMS = {
+    "async_client": "AsyncHandle AsyncTimerQueue",
+    "async_owner": "AsyncOwner",
+    "client": "Handle TimerQueue",
+    "clock": "Clock",
+    "commands.arming": "Upsert",
+    "commands.calling": "Task",
+    "commands.history": "History LogEntry",
+    "commands.letters": "DeadLetter DeadPage Which",
+    "consumer": "AsyncContext Consumer Context",
+    "declare": "ScheduledFunction schedule",
+    "errors": (
+        "BacklogFull ContractBroken DurabilityUnavailable Fault Incomplete InvalidDeclaration "
+        "InvalidPayload InvalidSchedule NamespaceMismatch QueueUnavailable TimerqError"
+    ),
+    "model": (
+        "Backfilled Backlog Bound Change Delivery Event Fire GroupStats Outcome Page Policy Rule "
+        "Schedule State Stats Swept Timing tick_name"
+    ),
+    "owner": "Owner",
+    "previews": "preview",
+    "running": "Running Started fire_now lifespan run start",
+    "timing": "resolve_due resolve_duration",
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """What runs a whole process: loaded where it is asked for, as producers and commands do without."""
-        if name not in ("Running", "Started", "fire_now", "lifespan", "run", "start"):
+        """Loads the room of a public name, or a room by its own name."""
+        room = _ROOM_OF.get(name)
+        if room is None and name in _ROOMS:
+            return import_module(f"timerq.{name}")
+        if room is None:
             raise AttributeError(f"module 'timerq' has no attribute {name!r}")
-        from timerq import running
+        value = globals()[name] = getattr(import_module(f"timerq.{room}"), name)
+        return value
 
-        return getattr(running, name)
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

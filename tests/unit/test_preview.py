@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import timerq
 from timerq import InvalidSchedule, TimerQueue, keys, preview
-from timerq.preview import MAX_PREVIEW, gaps, instants, moments
+from timerq.previews import MAX_PREVIEW, gaps, instants, moments
 from timerq.timing import Words, first_instants, resolve_timing
 
 VECTORS = json.loads((Path(__file__).parents[1] / "cases" / "cron-vectors.json").read_text())["vectors"]

@@ -18,7 +18,7 @@ from timerq.errors import InvalidSchedule
 from timerq.explain import caveat
 from timerq.explain.outlook import on_the_wall
 from timerq.model import Fire, Outcome, Schedule, State, Timing
-from timerq.preview import Moment, moments
+from timerq.previews import Moment, moments
 from timerq.timing import resolve_instant
 
 

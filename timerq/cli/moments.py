@@ -8,7 +8,7 @@ from typing import Any
 
 from timerq.cli import show
 from timerq.model import Timing, to_datetime
-from timerq.preview import Gap, Moment, gaps
+from timerq.previews import Gap, Moment, gaps
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 

@@ -27,7 +27,7 @@ from timerq.cli.values import instant, number
 from timerq.commands.recurring import upcoming
 from timerq.commands.rehearsal import backfill_size
 from timerq.model import Outcome, State
-from timerq.preview import Moment, instants, moments
+from timerq.previews import Moment, instants, moments
 from timerq.timing import Words, resolve_instant, resolve_timing
 
 _count_option = click.option(

@@ -6,9 +6,6 @@ import sys
 from collections.abc import Iterable, Sequence
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 _SHORTEST = 30
 """What a column that may be cut keeps at the least, in characters."""
@@ -78,6 +75,11 @@ class Rows:
             click.echo("  ".join(cells).rstrip())
 
     def _draw(self, columns: Sequence[str], piece: Sequence[Sequence[str]]) -> None:
+        # here, and not above: most commands draw nothing
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
         console = Console(highlight=False)
         piece = [
             [self._shortened(columns, piece, i, cell, console.width) for i, cell in enumerate(row)]
@@ -111,6 +113,8 @@ class Rows:
         if columns[place] not in self._cut:
             return cell
         others = sum(_width(column, piece, i) + _GAP for i, column in enumerate(columns) if i != place)
+        from rich.text import Text
+
         text = Text(cell)
         text.truncate(max(width - others, _SHORTEST), overflow="ellipsis")
         return text.plain
@@ -125,5 +129,7 @@ class Rows:
 
 
 def _width(column: str, piece: Sequence[Sequence[str]], place: int) -> int:
+    from rich.text import Text
+
     lines = [line for row in piece for line in row[place].split("\n")]
     return max(len(column), *(Text(line).cell_len for line in lines))

@@ -15,7 +15,9 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import files
+from typing import NamedTuple
 
 Word = bytes | str | int
 """What travels to Redis as one argument."""
@@ -23,6 +25,7 @@ Word = bytes | str | int
 _KEYS = re.compile(r"-- KEYS (\w+)(\*?)\s")
 _ARGV = re.compile(r"-- ARGV (\w+)(\*?)\s")
 _DEFINITION = re.compile(r"local (?:function (?P<function>\w+)|(?P<table>[A-Z]+) = \{)")
+_WORD = re.compile(r"\w+")
 _STATUS = re.compile(r"--   ([A-Z_]{2,})\b")
 _OPTIONAL_KEYS = (
     "req",
@@ -127,14 +130,34 @@ def _used_part(prologue: str, body: str) -> str:
 
     A paragraph ends at an empty line of the file; one left by a comment is none.
     """
-    paragraphs = [_without_comments(paragraph) for paragraph in prologue.split("\n\n")]
-    text = body
-    for i in range(len(paragraphs) - 1, -1, -1):
-        definition = _DEFINITION.match(paragraphs[i].lstrip("\n"))
-        if definition and not re.search(rf"\b{definition['function'] or definition['table']}\b", text):
-            paragraphs[i] = "\n" * paragraphs[i].count("\n")
-        text += paragraphs[i]
-    return "\n\n".join(paragraphs)
+    kept = []
+    names = set(_WORD.findall(body))
+    for paragraph in reversed(_paragraphs(prologue)):
+        if paragraph.defines is not None and paragraph.defines not in names:
+            kept.append("\n" * paragraph.text.count("\n"))
+        else:
+            kept.append(paragraph.text)
+            names |= paragraph.names
+    return "\n\n".join(reversed(kept))
+
+
+class _Paragraph(NamedTuple):
+    """A part of the prologue: its text, what it defines (None: nothing that could be left out), the words in it."""
+
+    text: str
+    defines: str | None
+    names: frozenset[str]
+
+
+@lru_cache(maxsize=1)
+def _paragraphs(prologue: str) -> list[_Paragraph]:
+    found = []
+    for paragraph in prologue.split("\n\n"):
+        text = _without_comments(paragraph)
+        definition = _DEFINITION.match(text.lstrip("\n"))
+        defines = definition and (definition["function"] or definition["table"])
+        found.append(_Paragraph(text, defines, frozenset(_WORD.findall(text))))
+    return found
 
 
 def _load() -> dict[str, Script]:

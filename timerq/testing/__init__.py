@@ -17,11 +17,15 @@ docs/testing.md shows each. fakeredis (the extra ``testing``) and pytest are nee
 
 from __future__ import annotations
 
-from timerq.testing.asserts import assert_not_scheduled, assert_scheduled
-from timerq.testing.clock import ManualClock
-from timerq.testing.firing import fire_due, fire_until
-from timerq.testing.handling import Drained, Handler, Handlers, Handling
-from timerq.testing.kit import TestQueue
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from timerq.testing.asserts import assert_not_scheduled, assert_scheduled
+    from timerq.testing.clock import ManualClock
+    from timerq.testing.firing import fire_due, fire_until
+    from timerq.testing.handling import Drained, Handler, Handlers, Handling
+    from timerq.testing.kit import TestQueue
 
 __all__ = [
     "Drained",
@@ -35,3 +39,26 @@ __all__ = [
     "fire_due",
     "fire_until",
 ]
+
+# The plugin, which every run of pytest loads, lies beside them: each room is loaded when something of it is asked for.
+_ROOMS = {
+    "asserts": "assert_not_scheduled assert_scheduled",
+    "clock": "ManualClock",
+    "firing": "fire_due fire_until",
+    "handling": "Drained Handler Handlers Handling",
+    "kit": "TestQueue",
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Loads the room of a public name."""
+        room = _ROOM_OF.get(name)
+        if room is None:
+            raise AttributeError(f"module 'timerq.testing' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"timerq.testing.{room}"), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

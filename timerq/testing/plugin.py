@@ -1,16 +1,18 @@
 """The pytest plugin: fixtures ``timer_queue`` and ``manual_clock``.
 
-It is found by pytest where timerq is installed, and changes nothing for tests that ask for neither.
+It is found by pytest where timerq is installed, and changes nothing for tests that ask for neither: next to nothing of
+timerq is loaded before a fixture is asked for, as every run of pytest would have to wait for that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from timerq.testing.clock import ManualClock
-from timerq.testing.kit import TestQueue
+if TYPE_CHECKING:
+    from timerq.testing import ManualClock, TestQueue
 
 _HELP = (
     "the Redis of the fixture timer_queue: a URL, or embedded: for a server of its own (default: fakeredis)"
@@ -32,11 +34,15 @@ def timer_queue_url(pytestconfig: pytest.Config) -> str | None:
 @pytest.fixture
 def manual_clock() -> ManualClock:
     """A clock that moves only when told: it starts at 2026-01-01T00:00:00Z. `timer_queue` goes by it."""
+    from timerq.testing import ManualClock
+
     return ManualClock()
 
 
 @pytest.fixture
 def timer_queue(timer_queue_url: str | None, manual_clock: ManualClock) -> Iterator[TestQueue]:
     """A `timerq.testing.TestQueue` in a namespace of its own."""
+    from timerq.testing import TestQueue
+
     with TestQueue(timer_queue_url, clock=manual_clock) as kit:
         yield kit
