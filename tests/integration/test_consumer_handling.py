@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+import time
 from collections import Counter
 from typing import Any
 
 import pytest
+import redis
 
 from tests.support.consumers import Running, Seen
 from tests.support.proxy import wait_for
-from timerq import Event, TimerQueue
+from timerq import Event, TimerQueue, Upsert
 from timerq.commands.dispatch import fire_all
 from timerq.consumer import AsyncContext, Consumer
+from timerq.consumer.desk import LATE_S
 from timerq.errors import Incomplete
 from timerq.model import Delivery, Outcome
 
@@ -167,3 +170,36 @@ def test_a_consumer_that_stood_still_begins_nothing_that_another_one_has_taken_o
     assert sorted(there.all) == list(range(8))
     assert len(here.all) == 1
     assert frozen.counts.handled == 0
+
+
+@pytest.mark.one_server
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_deep_lane_that_is_late_is_asked_for_many_at_a_time(
+    queue: TimerQueue, redis_client: redis.Redis, ends: bool
+) -> None:
+    """A handler that stands still makes late what is behind it; then its owner may have gone meanwhile, or not."""
+    seen, stands = Seen(), threading.Event()
+    app = Consumer(queue, group="g", ordered=True)
+
+    @app.on("t")
+    async def handle(event: Delivery) -> None:
+        if seen.add(event.payload) == 1:
+            stands.set()
+            time.sleep(2 * LATE_S)
+            assert gone.wait(30)
+
+    gone = threading.Event()
+    queue.upsert_many([Upsert(f"k{n:03}", Event("t", n), delay=0, owner="o") for n in range(300)])
+    queue.run(fire_all(queue.init()))
+    with Running(app):
+        assert stands.wait(30)
+        if ends:
+            queue.owner("o").destroy()
+        redis_client.config_resetstat()
+        gone.set()
+        wait_for(lambda: app.counts.handled + app.counts.stale == 300, "all are settled")
+    assert len(seen.all) == (1 if ends else 300)
+    assert seen.all == sorted(seen.all)
+    assert app.counts.lost == app.counts.retried == 0
+    calls = redis_client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    assert calls < 100

@@ -156,3 +156,14 @@ def test_what_is_next_behind_a_running_entry() -> None:
     lanes.add("a", b"3", None)
     assert lanes.behind(b"1") is None
     assert lanes.behind(b"?") is None
+
+
+def test_the_line_behind_a_running_entry_ends_where_its_lane_will_stand() -> None:
+    lanes: Lanes[str] = Lanes()
+    for entry in (b"1", b"2", b"3", b"4", b"5"):
+        lanes.add("a", entry, None if entry == b"4" else entry.decode())
+    lanes.add("b", b"6", "6")
+    assert lanes.next() == "1"
+    assert lanes.line(b"1", 1) == ["2"]
+    assert lanes.line(b"1", 50) == ["2", "3"]
+    assert lanes.line(b"1", 0) == lanes.line(b"6", 50) == lanes.line(b"?", 50) == []

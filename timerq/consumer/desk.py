@@ -35,6 +35,9 @@ LATE_S = 0.1
 been cancelled, or this process have stood still for longer than its lease. The same holds for what was behind another
 one in its lane that had to wait."""
 
+MOST_AHEAD = 50
+"""Of how many in one lane that is asked at once."""
+
 
 class Desk:
     """The deliveries of one partition, from their start until Redis has answered what became of them."""
@@ -50,6 +53,7 @@ class Desk:
         self._lately: dict[bytes, Held] | None = None
         self.is_in_doubt = False  # a lane may stand for what never comes
         self._handlings = Handlings(service, self)
+        self._most_ahead = 0  # for how many behind one in its lane it is asked whether they may begin
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -155,9 +159,8 @@ class Desk:
         """Lengthens all leases; not while Redis is away, for then the next round says it."""
         if self.outbox.failures:
             return
-        lease_ms = self._service.app.lease_ms
         for raw in (*[held.raw for held in self._held.values()], *self.lanes.waiting(), *also):
-            self.outbox.put(Settlement(raw.entry, raw.delivery, "extend", lease_ms=lease_ms))
+            self.outbox.put(self._extension(raw))
 
     def conclude(
         self, held: Held, event: Delivery, handler: Handler, verdict: Verdict, error: BaseException | None
@@ -173,9 +176,11 @@ class Desk:
             self.failed(held)
 
     def _over(self, held: Held) -> None:
-        """The next of its lane may run; where it has waited for this one, it is not fresh any more."""
-        if held.task is not None and (behind := self.lanes.behind(held.raw.entry)) is not None:
+        """The next of its lane may run; not fresh any more where others went on since Redis was asked about it."""
+        behind = self.lanes.behind(held.raw.entry)
+        if behind is not None and (held.waited or behind.fresh_until_s < held.raw.fresh_until_s):
             behind.fresh_until_s = 0.0
+        self._most_ahead = 0 if held.waited else min(MOST_AHEAD, 2 * self._most_ahead + 1)
         self.lanes.done(held.raw.entry)
 
     def failed(self, held: Held) -> None:
@@ -197,9 +202,11 @@ class Desk:
             asked_s = time.monotonic()
             held.begins = asyncio.get_running_loop().create_future()
             if raw.counts:  # its lease may have ended without anybody's taking it over
-                self.outbox.put(Settlement(raw.entry, raw.delivery, "extend", lease_ms=lease_ms))
+                self.outbox.put(self._extension(raw))
             self.outbox.put(Settlement(raw.entry, raw.delivery, "begin"), held, "begin")
+            self._ask_for_those_behind(raw, asked_s)
             word = await held.begins
+        raw.fresh_until_s = asked_s + LATE_S
         if word == "SETTLED":
             return True
         if word == "STALE":
@@ -210,6 +217,24 @@ class Desk:
         self._answered(held, "", word, False)
         self.lanes.stand(held.raw.entry)  # it has not been handled: nobody overtakes it
         return False
+
+    def _ask_for_those_behind(self, raw: RawDelivery, asked_s: float) -> None:
+        """Of a deep lane whose handlers do not wait, many are asked for in one call: else each would cost one."""
+        for one in self.lanes.line(raw.entry, self._most_ahead):
+            if one.counts:
+                self.outbox.put(self._extension(one))
+                begin = Settlement(one.entry, one.delivery, "begin")
+                self.outbox.put(begin, Held(one, asked_s=asked_s), "begin ahead")
+
+    def _may_begin_later(self, behind: Held, word: str) -> None:
+        if word == "SETTLED":
+            behind.raw.fresh_until_s = behind.asked_s + LATE_S
+        elif word == "STALE":
+            self._service.counts.stale += 1
+            self.lanes.done(behind.raw.entry)
+
+    def _extension(self, raw: RawDelivery) -> Settlement:
+        return Settlement(raw.entry, raw.delivery, "extend", lease_ms=self._service.app.lease_ms)
 
     def go_on(self) -> None:
         """A handling has ended: of an ordered group, the next of its lane may begin."""
@@ -265,6 +290,8 @@ class Desk:
 
     def _answered(self, held: Held, verb: str, word: str, again: bool) -> None:
         entry = held.raw.entry
+        if verb == "begin ahead":
+            return self._may_begin_later(held, word)
         if verb == "begin":
             if held.begins is not None and not held.begins.done():
                 held.begins.set_result(word)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from timerq.commands.consume import RawDelivery
 from timerq.consumer.begun import Begun
 from timerq.consumer.handlers import Handler
+from timerq.consumer.verdict import Verdict
 from timerq.model import Delivery
 
 if TYPE_CHECKING:
@@ -28,11 +29,17 @@ _ONE_OF = 64
 
 @dataclass(eq=False, slots=True)
 class Held:
-    """One delivery that this consumer holds; ``task`` is its handler's own, ``verb`` what has been said of it."""
+    """One delivery that this consumer holds; ``task`` is its handler's own, ``verb`` what has been said of it.
+
+    ``waited``: its handler has let others go on meanwhile. ``asked_s``: when Redis was asked whether it may begin
+    (monotonic).
+    """
 
     raw: RawDelivery
     task: asyncio.Task[None] | None = None
     verb: str = ""
+    waited: bool = False
+    asked_s: float = 0.0
     begins: asyncio.Future[str] | None = None
 
 
@@ -94,7 +101,7 @@ class Handlings:
                 found = begin(handler, event)
                 if isinstance(found, Begun):
                     self._waits[event.type] = _ONE_OF
-                    held.task = me
+                    held.task, held.waited = me, True
                     self._leave_to_another()
                     await self._handle(held, event, handler, found)
                     return
@@ -129,11 +136,11 @@ class Handlings:
                 async with self._service.suspects.turn(event.attempt, alone=alone):
                     if not await desk.may_begin(held):
                         return
-                    verdict, error, thread = await runner.run(handler, event)
+                    verdict, error, thread = await self._run(held, event, handler)
             else:
                 if time.monotonic() >= raw.fresh_until_s and not await desk.may_begin(held):
                     return
-                verdict, error, thread = await runner.run(handler, event)
+                verdict, error, thread = await self._run(held, event, handler)
         except asyncio.CancelledError:  # its time to drain is up
             desk.cut_short(held)
             raise
@@ -148,6 +155,19 @@ class Handlings:
             else:
                 thread.add_done_callback(self._thread_ended)
             desk.go_on()
+
+    async def _run(
+        self, held: Held, event: Delivery, handler: Handler
+    ) -> tuple[Verdict, BaseException | None, asyncio.Future[Any] | None]:
+        runner = self._service.runner
+        begun = None
+        if handler.is_plain:
+            found = runner.begin(handler, event)
+            if not isinstance(found, Begun):
+                return *found, None
+            begun = found
+        held.waited = True
+        return await runner.run(handler, event, begun)
 
     def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
         """A thread that took too long has ended after all: its place is free, what came of it is nobody's."""

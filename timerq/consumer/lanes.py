@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -73,6 +74,16 @@ class Lanes(Generic[T]):
         """What is to run next in the lane of the running ``entry``; None where nothing is, or it cannot yet."""
         place = self._lanes.get(self._lane_of.get(entry))
         return place.entries[1].thing if place is not None and len(place.entries) > 1 else None
+
+    def line(self, entry: bytes, most: int) -> list[T]:
+        """What runs behind ``entry`` in its lane, up to ``most`` of it and up to where the lane will stand."""
+        place = self._lanes.get(self._lane_of.get(entry))
+        found: list[T] = []
+        for waiting in islice(place.entries if place is not None else (), 1, most + 1):
+            if waiting.thing is None:
+                break
+            found.append(waiting.thing)
+        return found
 
     @property
     def has_ready(self) -> bool:
