@@ -18,7 +18,7 @@ from typing import Any
 
 from timerq.commands.arming import Upserted
 from timerq.consumer import AsyncContext
-from timerq.consumer.arming import CAUSATION
+from timerq.consumer.arming import CAUSATION, scoped
 from timerq.errors import InvalidSchedule
 from timerq.model import Codec, Event, Outcome
 from timerq.timing import Duration, resolve_duration
@@ -132,7 +132,7 @@ async def _arm(ctx: AsyncContext, key: str, event: Event, delay: Duration, **wor
 
 def _of_this(ctx: AsyncContext, key: str) -> str:
     """An idempotency key: an event arms a key once, however often it is handled."""
-    return f"{key}@{ctx.event.id}"
+    return scoped(key, ctx.event.id)
 
 
 def _marked(event: Event, word: str, value: str) -> Event:
@@ -142,6 +142,6 @@ def _marked(event: Event, word: str, value: str) -> Event:
 def _turn(ctx: AsyncContext) -> int:
     """How often it was armed again; what a retry's handler arms or publishes has its correlation, not its key."""
     event, correlation = ctx.event, ctx.event.correlation
-    if event.key != f"{RETRY}@{correlation.get(CAUSATION)}":
+    if event.key != scoped(RETRY, correlation.get(CAUSATION, "")):
         return 0
     return int(correlation.get(RETRY, "0"))

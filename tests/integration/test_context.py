@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from timerq import AsyncContext, Consumer, Context, Delivery, Event, Outcome
+from timerq import AsyncContext, Consumer, Context, Delivery, Event, InvalidSchedule, Outcome
 from timerq.testing import TestQueue
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -132,3 +132,50 @@ def test_an_event_of_an_owner_that_has_gone_meanwhile_touches_nothing_of_the_nex
     kit.advance(0, app)
     assert said == [([], None, [], False), (0, 0)]
     assert kit.queue.owner("o").is_active("new")
+
+
+def test_names_as_long_as_names_may_be_are_names_like_any_other(kit: TestQueue, app: Consumer) -> None:
+    said: list[Any] = []
+    names = ["é" * 256, "é" * 255 + "ab"]  # each of 512 bytes; alike but for their ends
+
+    @app.on("start", attempts=2, backoff=0)
+    async def begin(event: Delivery, ctx: AsyncContext) -> None:
+        for name in names:
+            armed = await ctx.schedule("tick", delay="1h", name=name)
+            await ctx.schedule_upsert(name, Event("new"), delay="2h", idempotency_key=name)
+            said.append((armed.outcome, len(armed.key.encode()) <= 512, await ctx.once(name)))
+        with pytest.raises(InvalidSchedule, match=r"^name: got"):
+            await ctx.schedule("tick", delay="1h", name="x" * 513)
+        with pytest.raises(InvalidSchedule, match=r"^name: got"):
+            await ctx.once("x" * 513)
+        with pytest.raises(InvalidSchedule, match=r"^name: got"):
+            await ctx.once("\ud800")
+        if event.attempt == 1:
+            raise RuntimeError("once more")
+
+    start(kit, "room-1")
+    kit.advance(1, app)
+    assert said == [(Outcome.CREATED, True, True)] * 2 + [(Outcome.DUPLICATE, True, False)] * 2
+    assert (app.counts.handled, app.counts.dead) == (1, 0)
+    armed = [schedule.key for schedule in kit.queue.list(owner="room-1")]
+    assert len(armed) == 4
+    assert set(names) < set(armed)
+
+
+def test_a_word_that_upsert_has_not_is_named_and_the_others_as_they_were_written(
+    kit: TestQueue, app: Consumer
+) -> None:
+    said: list[str] = []
+
+    @app.on("start")
+    async def begin(event: Delivery, ctx: AsyncContext) -> None:
+        for words in ({"delay": "5s", "modes": "keep"}, {"delay": "5s", "every": "1m"}, {"delay": "no"}):
+            with pytest.raises(InvalidSchedule) as caught:
+                await ctx.schedule_upsert("k", Event("new"), **words)
+            said.append(str(caught.value))
+
+    start(kit, "room-1")
+    kit.advance(0, app)
+    assert said[0] == "modes: got 'keep'; did you mean mode?"
+    assert said[1].startswith("timing: got 'delay and every'; want")
+    assert said[2].startswith("delay: got 'no'; want")

@@ -380,3 +380,19 @@ def test_how_many_to_stop_is_a_number(count: Any) -> None:
     nobody: Any = None
     with pytest.raises(InvalidSchedule, match="count"):
         asyncio.run(stop_reminding(nobody, "reminder", count))
+
+
+def test_a_key_as_long_as_a_key_may_be_is_a_key_like_any_other(room: Room) -> None:
+    keys = ["k" * 511 + end for end in "ab"]
+
+    @room.on("said")
+    async def said(event: Delivery, ctx: AsyncContext) -> None:
+        await follow_up(ctx, keys[0], Event("due", "a"), "10m")
+        await debounce(ctx, keys[1], Event("due", "b"), "20m")
+        await watchdog(ctx, "w" * 512, Event("due", "c"), "30m")
+        room.end(event)
+
+    room.notes("due")
+    room.say("said")
+    room.kit.advance("30m")
+    assert room.came == [("due", payload, n * 10 * MINUTE) for n, payload in enumerate("abc", 1)]

@@ -30,7 +30,7 @@ from timerq.consumer import AsyncContext, Consumer
 from timerq.dispatcher import Dispatcher
 from timerq.embedded import EmbeddedRedis
 from timerq.errors import Incomplete, TimerqError
-from timerq.model import Delivery
+from timerq.model import Delivery, Outcome
 from timerq.running import Running, fire_now, lifespan, run, start
 
 GROUP = "jobs"
@@ -447,6 +447,26 @@ def test_fire_now_runs_one_tick_and_waits(queue: TimerQueue) -> None:
     assert [one[0].microsecond for one in seen] == [0, 0, 0]
     assert queue.get("report") is None  # it need not be stored
     assert app.counts.handled == 0
+
+
+def test_fire_now_of_a_key_as_long_as_a_key_may_be(queue: TimerQueue) -> None:
+    app, seen = Consumer(queue, group=GROUP, declares=["later"]), []
+    keys = ["k" * 511 + end for end in "ab"]
+
+    @app.on("tick")
+    async def tick(event: Delivery, ctx: AsyncContext) -> None:
+        armed = await ctx.schedule("later", delay="1h")
+        seen.append((event.key, await ctx.once(), armed.outcome))
+
+    for key in keys:
+        queue.upsert(key, Event("tick"), every="1h")
+
+    async def main() -> list[bool]:
+        at = "2026-10-05T09:00:00Z"
+        return [await fire_now(app, key, fired_at=at) for key in (*keys, *keys)]
+
+    assert asyncio.run(main()) == [True, True, False, False]
+    assert seen == [(key, True, Outcome.CREATED) for key in keys]
 
 
 def test_fire_now_by_key_and_from_a_run(queue: TimerQueue) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from types import EllipsisType
 from typing import Any, TypeVar
 
@@ -19,9 +20,11 @@ from timerq.commands.arming import Upsert, Upserted
 from timerq.commands.command import Scope, Steps
 from timerq.commands.edit import publish_item
 from timerq.commands.items import Item
+from timerq.commands.phrasing import unknown_word
 from timerq.errors import InvalidSchedule
 from timerq.lua import Word
 from timerq.model import Change, Codec, Delivery, Event, Page, Schedule, Swept, check_text
+from timerq.model.names import MAX_NAME_BYTES
 from timerq.timing import Duration, Instant, resolve_instant, resolve_wait
 
 T = TypeVar("T")
@@ -31,6 +34,24 @@ Owner = str | None | EllipsisType
 
 CAUSATION = "causation_id"
 """The word of a correlation that holds the id of the event whose handler armed or published this one."""
+
+
+_WORDS = sorted({*Upsert._fields} - {"key", "event", "owner"})
+_TIMINGS = ("at", "every", "cron")
+
+
+def fitted(text: str) -> str:
+    """A name made of what others gave: itself, or where it is longer than a name may be its beginning and its hash."""
+    encoded = text.encode("utf-8", "surrogatepass")
+    if len(encoded) <= MAX_NAME_BYTES:
+        return text
+    digest = blake2b(encoded, digest_size=16).hexdigest()
+    return encoded[: MAX_NAME_BYTES - len(digest) - 1].decode(errors="ignore") + "~" + digest
+
+
+def scoped(name: str, event_id: str) -> str:
+    """The key of the timer that an event's handler arms under ``name``; it also marks what is done once an event."""
+    return fitted(f"{name}@{event_id}")
 
 
 @dataclass(slots=True)
@@ -64,27 +85,24 @@ class Arming:
         event = self._event(Event(type, payload, stream=self.event.stream, codec=codec), correlation)
         given = type if name is None else name
         check_text("name", given)
-        key = self.scoped(given)
+        key = scoped(given, self.event.id)
         wanted = Upsert(key, event, at=at_ms, owner=self.event.lane, idempotency_key=key)
         item = upserting.item(self.scope, wanted, incarnation=self.event.version, fold_ms=self.memory_ms)
         self._once(item.keys, item.args, "name", given)
         return item
 
-    def scoped(self, name: str) -> str:
-        """The key of the timer that this event's handler arms under ``name``."""
-        return f"{name}@{self.event.id}"
-
     def upsert(
         self, key: str, event: Event, owner: Owner, words: dict[str, Any], now: Callable[[], int] | None
     ) -> Item[Upserted]:
         """An upsert of the event's lane; a one-shot's delay counts from the event."""
+        for word in words:
+            if word not in _WORDS:
+                raise InvalidSchedule(word, words[word], unknown_word(word, _WORDS))
         words = dict(words)
-        if words.get("delay") is not None and words.get("at") is None:
+        # what it is set beside, and may not be, is said of the word that was written
+        if words.get("delay") is not None and not any(words.get(word) is not None for word in _TIMINGS):
             words["at"] = self._after(words.pop("delay"))
-        try:
-            wanted = Upsert(key, self._event(event, None), owner=self._owner(owner), **words)
-        except TypeError as error:
-            raise InvalidSchedule("words", sorted(words), f"want the words of upsert ({error})") from None
+        wanted = Upsert(key, self._event(event, None), owner=self._owner(owner), **words)
         incarnation = self.event.version if owner is ... else None
         token = wanted.idempotency_key
         fold_ms = None if token is None else self.memory_ms

@@ -10,8 +10,8 @@ from timerq.commands import owned
 from timerq.commands.arming import Upsert, Upserted
 from timerq.commands.command import Scope, Steps
 from timerq.commands.items import Item
-from timerq.consumer.arming import Arming, Owner
-from timerq.model import Change, Codec, Delivery, Event, Schedule, Swept
+from timerq.consumer.arming import Arming, Owner, fitted
+from timerq.model import Change, Codec, Delivery, Event, Schedule, Swept, check_text
 from timerq.timing import Duration, Instant, resolve_duration
 
 T = TypeVar("T")
@@ -304,5 +304,8 @@ class Context:
 
 
 def once_token(event: Delivery, name: str) -> str:
-    """What marks an event's effect."""
-    return f"{event.group}/{event.id}/{name}" if name else f"{event.group}/{event.id}"
+    """What marks an event's effect; raises `InvalidSchedule` for a bad name."""
+    if not name:
+        return fitted(f"{event.group}/{event.id}")
+    check_text("name", name)
+    return fitted(f"{event.group}/{event.id}/{name}")

@@ -11,6 +11,7 @@ from timerq.commands import read
 from timerq.commands.command import Scope
 from timerq.commands.namespace import open_namespace
 from timerq.consumer import Consumer
+from timerq.consumer.arming import fitted
 from timerq.consumer.handlers import Handler, make_handler
 from timerq.consumer.service import Service
 from timerq.declare import ScheduledFunction
@@ -56,7 +57,7 @@ async def _fire(
     at_ms = now_ms if fired_at is None else resolve_instant(fired_at, field="fired_at")
     at_ms -= at_ms % 1000
     handler, event = await _found(service, scope, schedule, at_ms, now_ms)
-    token = f"{app.group}/fire_now/{event.id}"
+    token = fitted(f"{app.group}/fire_now/{event.id}")
     if not await service.mark(scope, token, CLAIM_MS):
         return False
     error: BaseException | None = None
