@@ -20,7 +20,7 @@ from timerq.async_owner import AsyncOwner
 from timerq.client import Handle, TimerQueue
 from timerq.commands.arming import Upsert
 from timerq.commands.owned import OwnedWords
-from timerq.lua import _OPTIONAL_KEYS, SCRIPTS, Script, parse
+from timerq.lua import _OPTIONAL_KEYS, _PROLOGUE, SCRIPTS, Script, parse, read_prologue
 from timerq.owner import Owner
 
 ROOT = Path(timerq.__file__).parent
@@ -101,10 +101,6 @@ def code_of(script: Script) -> str:
     return "\n".join(line for line in script.body.splitlines() if not line.lstrip().startswith("--"))
 
 
-def prologue() -> str:
-    return (ROOT / "lua" / "prologue.lua").read_text(encoding="utf-8")
-
-
 @pytest.fixture(params=sorted(SCRIPTS))
 def script(request: pytest.FixtureRequest) -> Script:
     return SCRIPTS[request.param]
@@ -112,7 +108,8 @@ def script(request: pytest.FixtureRequest) -> Script:
 
 def test_law_3_every_lua_file_is_a_script_with_a_contract() -> None:
     files = {path.stem for path in (ROOT / "lua").glob("*.lua")}
-    assert files == {*SCRIPTS, "prologue"}
+    assert files == set(SCRIPTS)
+    assert {path.stem for path in (ROOT / "lua" / "prologue").iterdir()} == set(_PROLOGUE)
 
 
 def test_law_3_a_script_opens_with_one_sentence(script: Script) -> None:
@@ -178,12 +175,12 @@ def test_law_3_what_the_code_uses_a_header_declares(script: Script) -> None:
     assert keys_used(code) <= set(script.keys)
     own = set(re.findall(r"\ba_(\w+)", " ".join(re.findall(r"\blocal (.+?)=", code))))
     assert set(re.findall(r"\ba_(\w+)", code)) - own <= set(script.args)
-    assert set(re.findall(r"\bk_(\w+)", prologue())) <= {"meta", *_OPTIONAL_KEYS}
+    assert set(re.findall(r"\bk_(\w+)", read_prologue())) <= {"meta", *_OPTIONAL_KEYS}
 
 
 def test_law_3_a_body_never_counts_positions(script: Script) -> None:
     assert not re.search(r"\b(KEYS|ARGV)\[\s*\d", code_of(script))
-    assert not re.search(r"\b(KEYS|ARGV)\[\s*\d", prologue())
+    assert not re.search(r"\b(KEYS|ARGV)\[\s*\d", read_prologue())
 
 
 def test_law_3_scripts_use_plain_commands_only(script: Script) -> None:
@@ -241,7 +238,7 @@ def test_law_3_a_script_without_a_contract_is_refused(body: str) -> None:
 def test_comments_do_not_travel_and_lines_keep_their_numbers() -> None:
     for script in SCRIPTS.values():
         assert "\n--" not in script.text
-        front = 1 if script.name == "make" else 1 + len(prologue().splitlines())
+        front = 1 if script.name == "make" else 1 + len(read_prologue().splitlines())
         assert len(script.text.splitlines()) == front + len(script.body.splitlines()) + (
             script.name == "make"
         )

@@ -6,7 +6,7 @@ key, ``a_<name>`` for an argument, ``first_item_key`` and ``first_item_arg`` for
 begin. So a body never counts positions, and neither does a builder: it gives names, and a missing or an extra one
 fails at once.
 
-The prologue (``prologue.lua``) stands in front of every script but ``make``, which has nothing to check yet.
+The prologue (``prologue/``, a room each) stands in front of every script but ``make``, which has nothing to check yet.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ _OPTIONAL_KEYS = (
     "fired_before",
 )
 _WITHOUT_PROLOGUE = frozenset({"make"})
+_PROLOGUE = ("start", "records", "places", "bounds", "events", "floors", "handled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +161,19 @@ def _paragraphs(prologue: str) -> list[_Paragraph]:
     return found
 
 
+def read_prologue() -> str:
+    """Its rooms, each of which uses only what stands in those before it."""
+    folder = files(__package__).joinpath("prologue")
+    return "\n".join(folder.joinpath(f"{name}.lua").read_text(encoding="utf-8") for name in _PROLOGUE)
+
+
 def _load() -> dict[str, Script]:
     folder = files(__package__)
-    prologue = folder.joinpath("prologue.lua").read_text(encoding="utf-8")
+    prologue = read_prologue()
     found = {}
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         name = file.name.removesuffix(".lua")
-        if file.name.endswith(".lua") and name != "prologue":
+        if file.name.endswith(".lua"):
             found[name] = parse(name, file.read_text(encoding="utf-8"), prologue)
     return found
 

@@ -13,7 +13,7 @@
 -- KEYS groups  zset   – stream NUL group -> when somebody last read for it (ms)
 -- KEYS lease   zset   – entry -> until when (ms) whoever holds it may run it
 -- KEYS retry   zset   – entry -> when it is tried again (ms)
--- KEYS hold    hash   – entry -> who holds it; see `read_hold` in the prologue
+-- KEYS hold    hash   – entry -> who holds it; see `read_hold` in prologue/handled
 -- KEYS reader  string – who alone reads for an ordered group
 -- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- ARGV layout   text   – what the consumer believes

@@ -12,7 +12,7 @@
 -- KEYS stream  stream – where the events are
 -- KEYS lease   zset   – entry -> until when (ms) whoever holds it may run it
 -- KEYS retry   zset   – entry -> when it is tried again (ms)
--- KEYS hold    hash   – entry -> who holds it; see `read_hold` in the prologue
+-- KEYS hold    hash   – entry -> who holds it; see `read_hold` in prologue/handled
 -- KEYS dead    stream – the group's dead letters
 -- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- ARGV layout   text   – what the consumer believes
