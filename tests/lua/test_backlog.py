@@ -416,6 +416,17 @@ def test_a_higher_limit_lets_as_many_go(group: Bounded) -> None:
     assert group.backlog().held_back == 1
 
 
+def test_a_higher_limit_of_the_lanes_is_there_for_all_of_them_at_once(group: Bounded) -> None:
+    group.bound(lane_limit=1)
+    for lane in range(50):
+        group.arm("a", "b", "c", owner=f"o{lane}")
+    assert group.drain() == 50
+    group.partition.now += 5_000
+    group.bound(lane_limit=2)
+    assert group.drain() == 50
+    assert group.backlog().held_back == 50
+
+
 def test_a_rule_that_does_not_hold_lets_all_go(group: Bounded) -> None:
     group.bound(1)
     group.arm(*"abc")
