@@ -213,3 +213,38 @@ def test_a_handler_of_a_gone_owner_touches_nothing_of_the_next_incarnation(kit: 
     assert outcomes == ["OWNER_GONE"] * 3
     (left,) = kit.pending(owner="actor")
     assert left.event.payload == "new"
+
+
+def test_several_consumers_take_turns_each_with_its_own_stream_and_group(kit):
+    billing, mail = Consumer(NOWHERE, group="billing"), Consumer(NOWHERE, "mails", group="mail")
+    audit = Consumer(NOWHERE, group="audit")
+    said: list[tuple[str, str, int]] = []
+
+    @billing.on("order", attempts=2, backoff="10m")
+    async def charge(event: Delivery, ctx: AsyncContext) -> None:
+        said.append(("billing", event.type, (kit.clock.now_ms - START_MS) // MINUTE))
+        if event.attempt == 1:
+            raise ValueError("once more")
+        await ctx.publish(Event("receipt", stream="mails"))
+
+    @mail.on("receipt")
+    async def send(event: Delivery, ctx: AsyncContext) -> None:
+        said.append(("mail", event.type, (kit.clock.now_ms - START_MS) // MINUTE))
+
+    @audit.on("order")
+    def note(event: Delivery) -> None:
+        said.append(("audit", event.type, (kit.clock.now_ms - START_MS) // MINUTE))
+
+    kit.queue.upsert("o", Event("order"), delay="30m")
+    events = kit.advance("1d", [billing, mail, audit])
+    assert [event.type for event in events] == ["order", "receipt"]
+    assert said[:2] == [("billing", "order", 30), ("audit", "order", 30)]
+    (again, sent) = said[2:]
+    assert again[:2] == ("billing", "order")
+    assert sent == ("mail", "receipt", again[2])
+    assert 30 < again[2] <= 40
+    assert [app.counts.handled for app in (billing, mail, audit)] == [1, 1, 1]
+    kit.handlers = (audit, billing)
+    kit.queue.upsert("p", Event("order"), delay="1m")
+    kit.advance("1m")
+    assert said[4:] == [("audit", "order", 1441), ("billing", "order", 1441)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -335,7 +336,27 @@ def test_a_consumer_may_be_asynchronous(kit):
     assert consumer.done == [("a", 11 * MINUTE)]
 
 
-@pytest.mark.parametrize("handlers", [{"t": 1}, {1: print}, [print], "t"])
+def yielding(event):
+    yield event
+
+
+async def yielding_async(event):
+    yield event
+
+
+class Yielding:
+    def __call__(self, event):
+        yield event
+
+
+@pytest.mark.parametrize("handler", [yielding, yielding_async, Yielding(), partial(yielding)])
+def test_a_handler_that_yields_would_never_run_and_is_refused(kit, handler):
+    for give in (lambda: TestQueue(handlers={"t": handler}), lambda: kit.advance("1h", {"t": handler})):
+        with pytest.raises(InvalidSchedule, match="not ones that yield"):
+            give()
+
+
+@pytest.mark.parametrize("handlers", [{"t": 1}, {1: print}, [print], "t", [{"t": print}]])
 def test_other_handlers_are_refused(kit, handlers):
     with pytest.raises(InvalidSchedule, match="handlers"):
         TestQueue(handlers=handlers)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from timerq.errors import InvalidSchedule
@@ -24,6 +25,11 @@ class Drained(NamedTuple):
     handled: int
     next_ms: int | None = None
 
+    def also(self, other: Drained) -> Drained:
+        """What both did."""
+        times_ms = [ms for ms in (self.next_ms, other.next_ms) if ms is not None]
+        return Drained(self.handled + other.handled, min(times_ms, default=None))
+
 
 @runtime_checkable
 class Handling(Protocol):
@@ -38,19 +44,35 @@ class Handling(Protocol):
         ...
 
 
-Handlers: TypeAlias = Mapping[str, Handler] | Handling
-"""A mapping of event types to handlers, or something that drains the streams by itself."""
+Handlers: TypeAlias = Mapping[str, Handler] | Handling | Sequence[Handling]
+"""A mapping of event types to handlers, or what drains the streams by itself: one, or several that take turns."""
 
 
 def check_handlers(handlers: object) -> None:
-    """Raises `InvalidSchedule` for what is neither kind of `Handlers`."""
+    """Raises `InvalidSchedule` for what is no kind of `Handlers`."""
     if isinstance(handlers, Mapping):
         for event_type, handler in handlers.items():
             if not isinstance(event_type, str) or not callable(handler):
                 raise InvalidSchedule("handlers", {event_type: handler}, "want event types and callables")
-    elif handlers is not None and not isinstance(handlers, Handling):
+            if _yields(handler):  # calling it runs nothing
+                want = "want functions that return, not ones that yield"
+                raise InvalidSchedule("handlers", {event_type: handler}, want)
+    elif handlers is not None and not all(isinstance(each, Handling) for each in drains(handlers)):
         raise InvalidSchedule(
             "handlers",
             handlers,
-            "want a mapping of event types to callables, or an object with a method drain(kit)",
+            "want a mapping of event types to callables, or objects with a method drain(kit): one, or a list of them",
         )
+
+
+def drains(handlers: object) -> Sequence[Any]:
+    """What is no mapping, as those that drain: those of a list in their order."""
+    return handlers if isinstance(handlers, (list, tuple)) else (handlers,)
+
+
+def _yields(handler: Any) -> bool:
+    inner = inspect.unwrap(handler)
+    return any(
+        inspect.isgeneratorfunction(what) or inspect.isasyncgenfunction(what)
+        for what in (inner, getattr(type(inner), "__call__", None))  # noqa: B004  # its code, not whether there is any
+    )

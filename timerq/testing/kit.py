@@ -21,7 +21,7 @@ from timerq.testing.arrivals import REPORTS, Arrivals
 from timerq.testing.clients import Clients
 from timerq.testing.clock import ManualClock
 from timerq.testing.drive import Loop, Play, adrive
-from timerq.testing.handling import Drained, Handlers, check_handlers
+from timerq.testing.handling import Drained, Handlers, check_handlers, drains
 from timerq.testing.server import place_of
 from timerq.timing import Duration, Instant, resolve_duration, resolve_instant
 
@@ -120,7 +120,8 @@ class TestQueue:
 
         A dispatcher that is never late would do the same. What is due already is fired first; 0 fires that alone. With
         ``handlers`` (by default the kit's) each event is handled at its instant, so that what a handler arms is due in
-        its turn. A handler may be asynchronous: it runs in an event loop of the kit's own.
+        its turn. A handler may be asynchronous: it runs in an event loop of the kit's own. Consumers of several groups
+        or streams are given as a list, and take turns.
 
         Returned is all that came onto the streams since the last call, also what was triggered or published, in order,
         but for the reports on the stream ``errors``. What a handler raises is raised here: time stands still at that
@@ -299,10 +300,13 @@ class TestQueue:
     def _hand_over(self, handlers: Handlers) -> Generator[Any, Any, Drained]:
         if not isinstance(handlers, Mapping):
             self._unhandled.clear()  # it reads by itself
-            drained = yield handlers.drain(self)
-            if not isinstance(drained, Drained):
-                raise InvalidSchedule("handlers", drained, "want drain(kit) to return a Drained")
-            return drained
+            total = Drained(0)
+            for each in drains(handlers):
+                drained = yield each.drain(self)
+                if not isinstance(drained, Drained):
+                    raise InvalidSchedule("handlers", drained, "want drain(kit) to return a Drained")
+                total = total.also(drained)
+            return total
         self._look()
         handled = 0
         while self._unhandled:
