@@ -135,6 +135,20 @@ def test_out_of_memory_a_cancel_of_many_is_whole(real_client: Any) -> None:
     partition.check()
 
 
+@pytest.mark.parametrize("way", ["cancel", "sweep"])
+def test_out_of_memory_what_has_fired_can_be_cancelled_and_makes_room(real_client: Any, way: str) -> None:
+    partition = busy(real_client)
+    partition.fire()
+    with full(partition):
+        if way == "cancel":
+            assert partition.cancel("l").outcome == "CANCELLED"
+        else:
+            assert partition.run(cancel.sweep(partition.scope, "l", None)) == 2
+    assert partition.record("l") == {}
+    assert partition.client.exists(partition.key("floor:acme\0l\0"))
+    partition.check()
+
+
 # ------------------------------------------------------------------------------------------------ recurring schedules
 
 
