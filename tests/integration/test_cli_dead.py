@@ -14,6 +14,7 @@ import timerq.cli.ask
 from tests.support.cli import Run, objects, run_cli, upsert
 from tests.support.dead import give_up
 from timerq import Consumer, Context, Delivery, Event, Incomplete, TimerQueue, Which
+from timerq.cli.base import Failure
 from timerq.cli.table import Rows
 from timerq.cli.values import Age, age_or_instant
 from timerq.testing import TestQueue
@@ -269,6 +270,18 @@ def test_many_are_counted_and_asked_about(run: Run, queue: TimerQueue, terminal:
     assert fine(run("dead", "discard", "--all", "--limit", "4", input="y\n")).stdout == "4 discarded\n"
     assert queue.dead_count("mails") == 5
     assert fine(run("dead", "discard", "--type", "none")).stdout == "0 discarded\n"
+
+
+@pytest.mark.parametrize(("pressed", "raised"), [(KeyboardInterrupt, KeyboardInterrupt), (EOFError, Failure)])
+def test_a_question_is_left_by_ctrl_c_as_all_else_is(
+    terminal: None, monkeypatch: pytest.MonkeyPatch, pressed: type[BaseException], raised: type[BaseException]
+) -> None:
+    def press(prompt: str) -> str:
+        raise pressed
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", press)
+    with pytest.raises(raised):
+        timerq.cli.ask.confirm("Replay them?", "replay them", "nothing was replayed")
 
 
 def test_without_a_terminal_it_wants_yes(run: Run, queue: TimerQueue) -> None:
