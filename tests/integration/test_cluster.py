@@ -18,7 +18,7 @@ from tests.support.cluster import LocalCluster
 from tests.support.events import Events, Stopwatch
 from tests.support.proxy import wait_for
 from tests.support.worker import Worker
-from timerq import AsyncTimerQueue, Event, Outcome, QueueUnavailable, TimerQueue, Upsert
+from timerq import AsyncTimerQueue, Event, Outcome, QueueUnavailable, TimerQueue, Upsert, keys
 from timerq.commands.dispatch import fire
 from timerq.dispatcher import Dispatcher
 from timerq.topology import AsyncConnections
@@ -281,6 +281,29 @@ def test_a_frozen_node_and_a_cluster_that_is_down(
         events.wait(700, timeout_s=60)
         events.check()
         wait_for(lambda: not dispatcher.health.failing, "it is well again", 60)
+
+
+def test_a_frozen_node_makes_no_heartbeat_of_the_others_late(
+    cluster: LocalCluster, queue: TimerQueue
+) -> None:
+    owners = [a_key_of(queue, partition, "session") for partition in range(P)]
+    handles = [queue.owner(name, ttl=300).open() for name in owners]
+    threads = [thread for thread in threading.enumerate() if thread.name == "timerq-owner"]
+    assert len(threads) == 3  # one a node
+    nodes = [cluster.owner_of(key_slot(tag)) for tag in queue.namespace.tags]
+    beside = [partition for partition in range(P) if nodes[partition] != 0]
+
+    def until_ms(partition: int) -> float:
+        key = keys.owners(queue.namespace.tags[partition])
+        return cluster.client(nodes[partition]).zscore(key, f"default\0{owners[partition]}")
+
+    os.kill(cluster.nodes[0].pid, signal.SIGSTOP)
+    try:
+        before = {partition: until_ms(partition) for partition in beside}
+        wait_for(lambda: all(until_ms(n) > before[n] + 300 for n in beside), "the others are heard", 1.5)
+    finally:
+        os.kill(cluster.nodes[0].pid, signal.SIGCONT)
+    assert not any(handle.is_gone for handle in handles)
 
 
 def test_a_dispatcher_that_starts_before_the_cluster(
