@@ -394,6 +394,22 @@ def test_what_was_cancelled_keeps_nothing_waiting_behind_it(group: Bounded) -> N
     assert group.backlog().held_back == 0
 
 
+def test_who_looks_after_bounds_is_told_where_there_are_none(group: Bounded) -> None:
+    partition = group.partition
+
+    def tended() -> backlog.Tended:
+        found: backlog.Tended = partition.ask(backlog.tend(partition.namespace, 0))
+        return found
+
+    assert tended() == backlog.Tended(None, is_bounded=False)
+    group.bound(1)
+    partition.now += backlog.RETEND_MS
+    assert tended().stream == "events"
+    assert tended() == backlog.Tended(None, is_bounded=True)  # not yet again
+    group.unbound()
+    assert tended() == backlog.Tended(None, is_bounded=False)
+
+
 def test_the_end_of_a_bound_lets_all_go(group: Bounded) -> None:
     group.bound(1, 1)
     group.arm("a1", "a2", owner="a")

@@ -278,6 +278,7 @@ def produce_bound(p: Partition) -> None:
 def produce_tend(p: Partition) -> None:
     p.ask(SAMPLES["tend"](p))
     p.run(backlog.bound(p.scope, "events", "g", 5, None, "hold"))
+    p.ask(SAMPLES["tend"](p))
     p.client.set(p.key("s:bad"), "not a stream")
     with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
         p.run(backlog.bound(p.scope, "bad", "g", 5, None, "hold"))

@@ -33,11 +33,15 @@ _MAX_LIMIT = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Tended:
-    """What one call of tend did: ``stream`` is None where there was none to look after; ``more``: it is not done."""
+    """What one call of tend did: ``stream`` is None where there was none to look after; ``more``: it is not done.
+
+    Where ``is_bounded`` is False there is none at all.
+    """
 
     stream: str | None
     more: bool = False
     broken: str | None = None
+    is_bounded: bool = True
 
 
 def make_bound(
@@ -142,8 +146,8 @@ def tend(
 
     def read(reply: Reply) -> Tended:
         word, _, rest = read_lines(reply)[1][0].partition(" ")
-        if word == "IDLE":
-            return Tended(None)
+        if word in ("IDLE", "UNBOUND"):
+            return Tended(None, is_bounded=word == "IDLE")
         name = reply[1].decode()
         return Tended(name, broken=rest) if word == "BROKEN" else Tended(name, rest == "1")
 

@@ -68,6 +68,7 @@ class Dispatcher:
         self._ear = Connections(url, **{**options, "socket_timeout": SOCKET_TIMEOUT_S})
         self.health = Health()
         self._loops: list[PartitionLoop] = []
+        self._unbounded: set[int] = set()  # partitions without bounded streams when it was last asked
         self._listeners: list[Listener] = []
         self._keeper: threading.Thread | None = None
         self._stopping = threading.Event()
@@ -212,8 +213,11 @@ class Dispatcher:
                     undertaker.redis_failed()
                 led = [partition for partition, loop in enumerate(self._loops) if loop.rank == 0]
                 undertaker.look(led, time.monotonic() + BEAT_S / 2)
+                is_long = beats % TRIM_EVERY_BEATS == 0
+                if is_long:
+                    self._unbounded.clear()
                 self._tend(namespace)
-                if beats % TRIM_EVERY_BEATS == 0:
+                if is_long:
                     self._trim(namespace)
             except Exception as error:  # the keeper must outlive whatever Redis answers
                 undertaker.redis_failed()
@@ -231,9 +235,13 @@ class Dispatcher:
         """Looks after the streams whose backlog is bounded, for a while; the rest keeps its place."""
         until = time.monotonic() + BEAT_S / 4
         for partition, loop in enumerate(self._loops):
+            if partition in self._unbounded:
+                continue
             while loop.rank == 0 and not self._stopping.is_set() and time.monotonic() < until:
                 (tended,) = self._link.send([tend(namespace, partition)])
                 if tended.stream is None:
+                    if not tended.is_bounded:
+                        self._unbounded.add(partition)
                     break
                 if tended.broken:
                     logger.error("stream %s of partition %d: %s", tended.stream, partition, tended.broken)

@@ -18,7 +18,8 @@
 -- ARGV limit    number – how many events to touch at the most
 --
 -- RETURN one line; behind the text, the stream's name:
---   IDLE          – there is none to look after
+--   UNBOUND       – no stream's backlog is bounded
+--   IDLE          – there is none to look after yet
 --   TENDED more   – more: 1: there is more to do at once, else 0
 --   BROKEN reason – not a stream
 --
@@ -48,7 +49,7 @@ local function next_bound()
 end
 
 local bound = next_bound()
-if not bound then return {head_line .. '\nIDLE'} end
+if not bound then return {head_line .. (next(BOUNDS) and '\nIDLE' or '\nUNBOUND')} end
 local key = PREFIX .. 's:' .. bound.stream
 call('HSET', bound.about, 'tended_ms', now_text)
 
