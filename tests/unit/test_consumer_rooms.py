@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import pickle
 from dataclasses import FrozenInstanceError, fields, replace
@@ -74,6 +75,9 @@ def test_which_errors_are_worth_another_try() -> None:
     assert failed(handler, 1, ValueError(), 0).verb == "reject"
     assert failed(handler, 1, Incomplete("later"), 0).verb == "retry"
     assert failed(handler, 1, InvalidPayload("no"), 0).verb == "reject"
+    usual = make_handler("t", lambda event: None)
+    assert failed(usual, 1, asyncio.CancelledError(), 0).verb == "retry"
+    assert failed(usual, 1, SystemExit(3), 0).verb == "reject"
 
 
 def test_what_a_handler_returns_is_kept_in_short() -> None:

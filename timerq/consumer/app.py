@@ -19,7 +19,7 @@ from timerq.commands.calling import Task
 from timerq.consumer.context import once_token
 from timerq.consumer.counts import Counts
 from timerq.consumer.ending import run_to_end
-from timerq.consumer.handlers import Errors, Handler, check_type, make_handler
+from timerq.consumer.handlers import RETRIED, Errors, Handler, check_type, make_handler
 from timerq.consumer.place import place_of
 from timerq.consumer.service import Service
 from timerq.declare import ScheduledFunction
@@ -120,7 +120,7 @@ class Consumer:
         attempts: int = 5,
         backoff: Duration = "1s",
         max_backoff: Duration = "10m",
-        retry_on: Errors = Exception,
+        retry_on: Errors = RETRIED,
         give_up_on: Errors = (),
         timeout: Duration | None = None,
     ) -> Callable[[F], F]:

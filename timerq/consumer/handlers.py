@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import typing
@@ -17,6 +18,9 @@ from timerq.timing import Duration, resolve_duration
 
 Errors = type[BaseException] | tuple[type[BaseException], ...]
 """One class of exceptions, or several."""
+
+RETRIED: Errors = (Exception, asyncio.CancelledError)
+"""What is tried again unless the handler says otherwise; cancelled may have been something that it waited for."""
 
 MAX_ATTEMPTS = 1000
 _EVENT, _CONTEXT, _PAYLOAD = "event", "ctx", "payload"
@@ -79,7 +83,7 @@ def make_handler(
     attempts: int = 5,
     backoff: Duration = "1s",
     max_backoff: Duration = "10m",
-    retry_on: Errors = Exception,
+    retry_on: Errors = RETRIED,
     give_up_on: Errors = (),
     timeout: Duration | None = None,
 ) -> Handler:
