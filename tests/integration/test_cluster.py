@@ -15,10 +15,21 @@ import pytest
 from redis.crc import key_slot
 
 from tests.support.cluster import LocalCluster
+from tests.support.consumers import Running, Seen
 from tests.support.events import Events, Stopwatch
 from tests.support.proxy import wait_for
 from tests.support.worker import Worker
-from timerq import AsyncTimerQueue, Event, Outcome, QueueUnavailable, TimerQueue, Upsert, keys
+from timerq import (
+    AsyncTimerQueue,
+    Consumer,
+    Delivery,
+    Event,
+    Outcome,
+    QueueUnavailable,
+    TimerQueue,
+    Upsert,
+    keys,
+)
 from timerq.commands.dispatch import fire
 from timerq.dispatcher import Dispatcher
 from timerq.topology import AsyncConnections
@@ -174,6 +185,59 @@ def test_a_slot_moves_while_it_fires(
         once = [event.key for event in events.all if event.key.startswith("k")]
         assert len(once) == len(set(once)) == 2000
     # and back, for the tests that share these nodes
+    move_slot(cluster, slot, source)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_slot_moves_while_its_events_are_handled(
+    cluster: LocalCluster, queue: TimerQueue, ordered: bool
+) -> None:
+    assert queue.namespace is not None
+    partition = 2
+    slot = key_slot(queue.namespace.tags[partition])
+    names = [f"k{n}" for n in range(200)]
+    lanes = [key for key in names if queue.namespace.partition_of(b"default", key.encode()) == partition][:10]
+    seen = Seen()
+    app = Consumer(queue, group="g", ordered=ordered, lease="2s")
+
+    @app.on("t", backoff="10ms", max_backoff="10ms")
+    async def handle(event: Delivery) -> None:
+        if event.payload % 7 == 0 and event.attempt == 1:
+            raise ValueError("not now")
+        await asyncio.sleep(0.001)
+        seen.add((event.key, event.payload))
+
+    count = 0
+
+    def publish() -> None:
+        nonlocal count
+        for key in lanes:
+            queue.publish(Event("t", count), key=key)
+        count += 1
+
+    source = cluster.owner_of(slot)
+    target = (source + 1) % 3
+    with Running(app):
+        for _ in range(20):
+            publish()
+        seen.wait(50)
+        cluster.begin_move(slot, target)
+        # half of it lies here, half of it there, for a while: nothing can be published or handled
+        for _ in range(4):
+            cluster.move_keys(slot, source, target, count=3)
+            time.sleep(0.1)
+        while cluster.move_keys(slot, source, target, count=50):
+            pass
+        cluster.end_move(slot, target)
+        for _ in range(20):
+            publish()
+        seen.wait(lambda all: len(set(all)) == count * len(lanes), timeout_s=60)
+        wait_for(lambda: app.counts.handled >= count * len(lanes), "all are acknowledged", 60)
+        wait_for(lambda: not app.failing, "it is well again", 60)
+    if ordered:
+        for lane in lanes:
+            first = list(dict.fromkeys(number for key, number in seen.all if key == lane))
+            assert first == list(range(count))
     move_slot(cluster, slot, source)
 
 
