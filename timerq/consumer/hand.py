@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from timerq.commands.command import Command
     from timerq.consumer.asking import Asking
     from timerq.consumer.service import Service
+
+logger = logging.getLogger("timerq.consumer")
 
 
 class Hand:
@@ -55,9 +58,13 @@ class Hand:
         places = slots.take_now(len(received.deliveries))
         try:
             places -= self._take(received, places)
+        except Exception:
+            logger.exception("a fault of timerq's own")
+            self.lose()  # what was not begun is held, and told of anew
+        else:
+            self._brought = received
         finally:
             slots.give(places)
-        self._brought = received
 
     def lose(self) -> None:
         """What may have been taken did not arrive: it is held under this consumer's name."""
