@@ -69,9 +69,10 @@ class Arena:
             barrier.wait(30)
             return side()
 
-        self._turn = -self._turn  # who is let go last runs first: each side is, every other time
-        futures = [self._threads.submit(go, side) for side in sides[:: self._turn]]
-        return [future.result(60) for future in futures][:: self._turn]
+        self._turn += 1  # who is let go last runs first: each side is, in turn
+        order = [(place + self._turn) % len(sides) for place in range(len(sides))]
+        futures = {place: self._threads.submit(go, sides[place]) for place in order}
+        return [futures[place].result(60) for place in range(len(sides))]
 
     def fire(self) -> Fired:
         (fired,) = self.link.send([fire(self.namespace, 0)])
