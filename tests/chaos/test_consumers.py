@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -511,13 +509,8 @@ class Group:
 @pytest.mark.parametrize("verb", ["cancel", "destroy"])
 def test_nothing_is_handed_out_once_it_is_cancelled_or_destroyed(arena: Arena, verb: str) -> None:
     """At one instant with fire and with receive. What was handed out before and failed is not handed out again."""
-    group, luck = Group(arena), random.Random(7)
+    group = Group(arena)
     came: Counter[str] = Counter()
-
-    def after(seconds: float, end: Callable[[], object]) -> object:
-        time.sleep(seconds)
-        return end()
-
     for turn in range(TIMES):
         owner = f"o{turn % 5}"
         words: dict[str, Any] = {"every": "1h", "start": PAST} if turn % 2 else {"delay": 0}
@@ -527,9 +520,7 @@ def test_nothing_is_handed_out_once_it_is_cancelled_or_destroyed(arena: Arena, v
         end: Callable[[], object] = partial(arena.queue.cancel, "k", owner=owner)
         if verb == "destroy":
             end = arena.queue.owner(owner).destroy
-        # at the very instant, or a little later: whatever the machine does, each is the first one now and then
-        late_s = luck.choice([0, 0, luck.uniform(0, 0.002)])
-        _, fired, brought = arena.duel(partial(after, late_s, end), arena.fire, group.read)
+        _, fired, brought = arena.duel(end, arena.fire, group.read)
         came["fired"] += fired.published
         came["handed out"] += len(brought)
         group.try_again(brought)
