@@ -131,6 +131,7 @@ HELPERS = {
     "note_fired": {"fired_new"},
     "mark_fired": {"fired_new", "fired"},
     "may_be_out": {"fired_new", "fired", "fired_before"},
+    "bury": {"held", "floors", "fired_new", "fired", "fired_before"},
     "report": {"streams"},
     "finish": {"heads", "keys", "held", "wake", "log", "streams", "fired_new"},
     "count_out": {"heads", "wake"},

@@ -61,10 +61,7 @@ for a = first_item_arg, #ARGV, 3 do
     if ARGV[a] ~= '' and ARGV[a] ~= version then
       line = 'VERSION_MISMATCH ' .. version
     else
-      if may_be_out(id, n, stored[2], stored[3]) then
-        redis.call('ZREM', k_held, id) -- a removal comes first: a server out of memory lets the rest be written behind it
-        leave_floor(id, dead_up_to)
-      end
+      bury(id, n, stored[2], stored[3], dead_up_to)
       log('cancelled', id, version, '', ARGV[a + 1])
       forget(id, k_due)
       line = 'CANCELLED ' .. version .. ' ' .. at

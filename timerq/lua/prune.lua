@@ -43,7 +43,7 @@ local function prune(record, id)
   end
   local stored = redis.call('HMGET', record, 's', 't', 'g')
   local _, version, at, _, n = parse_state(stored[1] or '')
-  if may_be_out(id, n, stored[2], stored[3]) then leave_floor(id, version or meta[4] or '0') end
+  bury(id, n, stored[2], stored[3], version or meta[4] or '0')
   version, at = version or '0', at or '0'
   log('cancelled', id, version, 'pruned from ' .. a_label, a_by)
   forget(id, k_due)

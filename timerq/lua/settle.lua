@@ -23,7 +23,8 @@
 -- ARGV consumer text   – who was handed them
 -- ARGV item*           – each item's letter and delivery as one word, its entry, and by the letter: a (ack) nothing, o (ack)
 --                        the outcome; t (retry) when it is tried again (ms) and the error; r (reject) the error, the
---                        traceback and the outcome, u the same where no handling of it has begun; e (extend) for how long from now (ms); s (begin) nothing; b (back) from when on (ms; 0: at once)
+--                        traceback and the outcome, u the same where no handling of it has begun; e (extend) for how long
+--                        from now (ms); s (begin) nothing; b (back) from when on (ms; 0: at once)
 --
 -- RETURN a line an item:
 --   SETTLED

@@ -38,10 +38,7 @@ for _, id in ipairs(ids) do
   if foreign and not string.find(reason(stored), 'WRONGTYPE') then error(reason(stored), 0) end
   local _, version, _, _, n = parse_state(not foreign and old or '')
   if not foreign and (not version or tonumber(version) <= tonumber(ceiling)) then
-    if may_be_out(id, n, stored[2], stored[3]) then
-      redis.call('ZREM', k_held, id) -- a removal comes first: a server out of memory lets the rest be written behind it
-      leave_floor(id, version or ceiling)
-    end
+    bury(id, n, stored[2], stored[3], version or ceiling)
     if version then
       cancelled = cancelled + 1
       log('cancelled', id, version)

@@ -61,6 +61,13 @@ local function may_be_out(id, n, totals, trigger)
   return false
 end
 
+-- Leaves a floor for a schedule that is about to be taken out, where an event of it may be on a stream.
+local function bury(id, n, totals, trigger, version)
+  if not may_be_out(id, n, totals, trigger) then return end
+  redis.call('ZREM', k_held, id) -- a removal comes first: a server out of memory lets the rest be written behind it
+  leave_floor(id, version)
+end
+
 -- Appends the floors by which an event is known to be dead, its schedule's and its owner's, and behind them in `whose` its
 -- place. (What was published without a schedule does not go with its key.)
 local function append_floors(floors, whose, place, event, id, tenant, owner)
