@@ -14,7 +14,7 @@ from tests.lua.test_trim import fill as fill_stream
 from tests.lua.test_trim import old
 from tests.support.partition import EVENT, NOW, Partition
 from timerq import Event, QueueUnavailable, Upsert
-from timerq.commands import cancel, edit, recurring, upsert
+from timerq.commands import cancel, edit, members, recurring, upsert
 from timerq.commands.command import Command
 from timerq.commands.dispatch import Advance, advance, fire, trim
 from timerq.commands.items import gather
@@ -135,15 +135,24 @@ def test_out_of_memory_a_cancel_of_many_is_whole(real_client: Any) -> None:
     partition.check()
 
 
-@pytest.mark.parametrize("way", ["cancel", "sweep"])
+@pytest.mark.parametrize("way", ["cancel", "sweep", "prune"])
 def test_out_of_memory_what_has_fired_can_be_cancelled_and_makes_room(real_client: Any, way: str) -> None:
     partition = busy(real_client)
+    member = Membership("jobs", partition.run(members.enlist(partition.scope, "jobs")).generation)
+    if way == "prune":
+        partition.upsert("l", every=10, initial_delay=0, member=member)
     partition.fire()
     with full(partition):
         if way == "cancel":
             assert partition.cancel("l").outcome == "CANCELLED"
-        else:
+        elif way == "sweep":
             assert partition.run(cancel.sweep(partition.scope, "l", None)) == 2
+        else:
+            done: list[Any] = []
+            assert partition.run(
+                members.prune(partition.scope, member, [members.Place(0, b"acme\0l\0")], done)
+            )
+            assert [change.outcome for change in done] == ["CANCELLED"]
     assert partition.record("l") == {}
     assert partition.client.exists(partition.key("floor:acme\0l\0"))
     partition.check()
