@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from timerq import Event, TimerqError
 from timerq.commands.command import Steps
-from timerq.commands.consume import Received, receive
+from timerq.commands.consume import Received, Settlement, receive
 from timerq.consumer import AsyncContext, Consumer, Context
+from timerq.consumer.desk import Desk
 from timerq.model import Delivery
 from timerq.testing import TestQueue, assert_scheduled
 
@@ -89,6 +90,30 @@ def test_lanes_are_kept_while_one_is_tried_again(kit):
     assert [(n, attempt) for owner, n, attempt in runs if owner == "a"] == [(1, 1), (1, 2), (2, 1), (3, 1)]
     assert [(n, attempt) for owner, n, attempt in runs if owner == "b"] == [(1, 1), (2, 1), (3, 1)]
     assert runs.index(("b", 3, 1)) < runs.index(("a", 1, 2))
+
+
+def test_leases_are_lengthened_before_anything_is_read_however_slow_redis_is(kit, monkeypatch):
+    # time in a kit jumps past leases: a read that came first would take over, as the second attempt, what waits here
+    send = Desk._send
+
+    async def slow(desk: Desk, items: Sequence[Settlement]) -> Sequence[str]:
+        await asyncio.sleep(0.02)
+        return await send(desk, items)
+
+    monkeypatch.setattr(Desk, "_send", slow)
+    app = Consumer(NOWHERE, group="g", ordered=True)
+    runs: list[tuple[int, int]] = []
+
+    @app.on("step", attempts=3, backoff="10m")
+    async def step(event: Delivery) -> None:
+        runs.append((event.payload, event.attempt))
+        if runs == [(1, 1)]:
+            raise ValueError("once")
+
+    for n in (1, 2, 3):
+        kit.queue.upsert(f"s{n}", Event("step", n), delay=f"{n}s", owner="a")
+    kit.advance("1h", app)
+    assert runs == [(1, 1), (1, 2), (2, 1), (3, 1)]
 
 
 def test_what_a_dead_consumer_held_is_taken_over_when_its_lease_ends(kit):

@@ -45,6 +45,7 @@ class Rehearsal:
             turns[self._app.stream, self._app.group] = self
         for reader in service.readers:
             await reader.keep()  # in the kit's time, leases may have ended while nothing went on
+            await reader.desk.outbox.flush()  # a read that overtook it would take over what is held here
         while True:
             idle_s = [await reader.turn() for reader in service.readers]
             tasks = [task for reader in service.readers for task in reader.desk.tasks]
