@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+import redis
 
 from timerq import Event, TimerqError
 from timerq.commands.command import Steps
@@ -194,6 +195,42 @@ def test_a_test_that_is_asynchronous():
         assert loops == [asyncio.get_running_loop()]
 
     asyncio.run(scenario())
+
+
+def test_a_kit_that_is_closed_when_its_loop_has_ended_lets_an_app_go(kit):
+    """As a fixture does after a test that is asynchronous, and never closed the kit itself."""
+    app = Consumer(NOWHERE, group="g")
+    seen: list[str] = []
+    app.on("t")(lambda event: seen.append(event.key))
+
+    async def scenario(kit: TestQueue, key: str) -> None:
+        await kit.aqueue.upsert(key, Event("t"), delay="1m")
+        await kit.aadvance("1m", app)
+
+    for key in ("one", "two"):
+        with TestQueue() as other:
+            asyncio.run(scenario(other, key))
+    kit.queue.upsert("three", Event("t"), delay="1m")
+    kit.advance("1m", app)
+    assert seen == ["one", "two", "three"]
+    kit.close()
+    assert app.place.url == NOWHERE
+
+
+@pytest.mark.one_server
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning"
+)  # sockets of a loop that has ended, in a client left open
+def test_async_clients_whose_loop_has_ended_do_not_keep_a_kit_from_closing(
+    redis_url: str, redis_client: redis.Redis
+) -> None:
+    app = Consumer(NOWHERE, group="g")
+    app.on("t")(lambda event: None)
+    with TestQueue(redis_url) as kit:
+        asyncio.run(kit.aqueue.upsert("k", Event("t"), delay="1m"))
+        assert len(kit.advance("1m", app)) == 1  # in a loop of the kit's own
+    assert redis_client.dbsize() == 0
+    assert app.place.url == NOWHERE
 
 
 @pytest.mark.one_server

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from timerq import keys
 from timerq.consumer.service import Service
 from timerq.errors import TimerqError
-from timerq.exchange import unavailable
+from timerq.exchange import Place, unavailable
 from timerq.testing import Drained, TestQueue
 from timerq.topology import REDIS_FAULTS
 
@@ -25,10 +25,12 @@ _TURNS: WeakKeyDictionary[TestQueue, dict[tuple[str, str], Rehearsal]] = WeakKey
 class Rehearsal:
     """What runs of an app in one kit, from the first `drain` until the kit closes. For the kit's event loop."""
 
-    def __init__(self, service: Service, kit: TestQueue) -> None:
+    def __init__(self, service: Service, kit: TestQueue, own: Place) -> None:
         self._service = service
         self._app = service.app
         self.kit = kit
+        self.own = own
+        """Where the app's queue is when no kit runs it."""
 
     async def open(self) -> None:
         """Finds the namespace."""
@@ -103,18 +105,20 @@ async def rehearse(app: Consumer, kit: TestQueue, known: Rehearsal | None) -> Re
     Until then the app's place is the kit's, wherever it was before. Raises `TimerqError` where it runs in another kit.
     """
     if known is not None:
-        if known.kit is not kit:
+        if known.kit is kit:
+            return known
+        if not known.kit.is_closed:
             raise TimerqError("this consumer runs in another kit, which is not closed yet")
-        return known
-    place, app.place = app.place, kit.aqueue.place
+        app.place = known.own  # that kit was closed when the event loop in which it ran had ended
+    own, app.place = app.place, kit.aqueue.place
     service = Service(app)
-    made = Rehearsal(service, kit)
+    made = Rehearsal(service, kit, own)
 
     async def end() -> None:
         try:
             await made.close()
         finally:
-            app.place = place
+            app.place = own
             app.rehearsed(None, None)
 
     kit.on_close(end)

@@ -28,9 +28,11 @@ class Loop:
     def close(self, last: Callable[[], Awaitable[None]]) -> None:
         """Closes the loop, where there is one, after it has run ``last``."""
         if self._runner is not None:
-            self._runner.run(_awaiting(last()))
-            self._runner.close()
-            self._runner = None
+            try:
+                self._runner.run(_awaiting(last()))
+            finally:
+                self._runner.close()
+                self._runner = None
 
     def _settled(self, thing: Any) -> Any:
         if not inspect.isawaitable(thing):

@@ -65,7 +65,7 @@ class TestQueue:
         # partition -> when its next is due (epoch ms; None: it has none), where that is known
         self._wakes: dict[int, int | None] = {}
         self._ends: list[Callable[[], Awaitable[None]]] = []
-        self._is_playing = self._is_closed = False
+        self._is_playing = self.is_closed = False
         self._clients = Clients(self._place, f"test-{secrets.token_hex(8)}", self.clock)
         try:
             self._queue = self.connect()
@@ -186,13 +186,15 @@ class TestQueue:
 
     def close(self) -> None:
         """Closes the clients, and leaves nothing in a Redis that is not the kit's own."""
-        if self._is_closed:
+        if self.is_closed:
             return
-        self._is_closed = True
+        self.is_closed = True
         try:
-            self._loop.close(self._end)
-            if self.url is not None and self._place.embedded is None:
-                self._clients.forget()
+            try:
+                self._loop.close(self._end)
+            finally:
+                if self.url is not None and self._place.embedded is None:
+                    self._clients.forget()
         finally:
             self._clients.close()
             self._place.close()
@@ -243,7 +245,7 @@ class TestQueue:
     def _play(self, until_ms: int, handlers: Handlers | None) -> Play:
         """Time from now to ``until_ms``; returns the events since the last call."""
         check_handlers(handlers)
-        if self._is_closed:
+        if self.is_closed:
             raise TimerqError("this kit is closed")
         if self._is_playing:
             raise TimerqError("time is passing already: a handler cannot advance it")
