@@ -179,3 +179,20 @@ def test_a_word_that_upsert_has_not_is_named_and_the_others_as_they_were_written
     assert said[0] == "modes: got 'keep'; did you mean mode?"
     assert said[1].startswith("timing: got 'delay and every'; want")
     assert said[2].startswith("delay: got 'no'; want")
+
+
+def test_a_marker_that_nobody_can_await_is_refused_and_never_true(kit: TestQueue, app: Consumer) -> None:
+    """A coroutine is true: ``if app.once(event)`` in a sync handler would let an effect happen each time."""
+    said: list[Any] = []
+
+    @app.on("start", attempts=1)
+    def begin(event: Delivery, ctx: Context) -> None:
+        said.append((ctx.once(), ctx.once()))
+        if app.once(event):
+            said.append("an effect")
+
+    start(kit, "room-1")
+    kit.advance(0, app)
+    assert said == [(True, False)]
+    (letter,) = kit.queue.dead_list("g")
+    assert letter.error == "TimerqError: once is to be awaited: in a sync handler it is ctx.once()"

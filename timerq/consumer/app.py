@@ -9,8 +9,8 @@ import secrets
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from timerq.async_client import AsyncTimerQueue
@@ -271,12 +271,9 @@ class Consumer:
         """Makes `serve` and `run` stop reading, drain and return; from any thread, and before they have begun."""
         self._stop_asked = True
         loop, service = self._loop, self._service
-        if loop is None or service is None:
-            return
-        try:
-            loop.call_soon_threadsafe(service.stop)
-        except RuntimeError:
-            pass  # the loop has ended, and with it what was to stop
+        if loop is not None and service is not None:
+            with suppress(RuntimeError):  # the loop has ended, and with it what was to stop
+                loop.call_soon_threadsafe(service.stop)
 
     async def drain(self, kit: TestQueue) -> Drained:
         """Handles what can be handled at a test kit's instant: for ``kit.advance("1h", app)``, see docs/testing.md."""
@@ -300,18 +297,21 @@ class Consumer:
         finally:
             self._lent.remove(lent)
 
-    async def once(self, event: Delivery, name: str = "", *, window: Duration = "24h") -> bool:
+    def once(self, event: Delivery, name: str = "", *, window: Duration = "24h") -> Awaitable[bool]:
         """True the first time that it is asked for this event (and ``name``) within ``window``, False ever after.
 
         A stored marker, for effects that must not happen twice though the handler may. It is set before the effect:
-        who crashes between the two has marked what did not happen. In a sync handler it is ``ctx.once()``.
+        who crashes between the two has marked what did not happen. In a sync handler it is ``ctx.once()``; this raises.
         """
-        here = asyncio.get_running_loop()
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:  # nobody could await it, and what is not awaited counts as true
+            raise TimerqError("once is to be awaited: in a sync handler it is ctx.once()") from None
         service = next((lent for loop, lent in self._lent if loop is here), self._service)
         if service is None:
             raise TimerqError("once is for handlers: this consumer does not run")
         window_ms = resolve_duration(window, field="window")
-        return await service.mark(service.scope_of(event.tenant), once_token(event, name), window_ms)
+        return service.mark(service.scope_of(event.tenant), once_token(event, name), window_ms)
 
     @property
     def failing(self) -> dict[str, str]:
