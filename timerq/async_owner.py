@@ -300,7 +300,7 @@ class AsyncOwner:
         return destroyed.swept
 
     async def destroy(self, *, durable: str | None = None) -> Swept:
-        """Destroys the owner: once it returns, nothing armed before is fired or handled; returns how many timers went.
+        """Destroys the owner: once it returns, nothing armed before is fired or handed out; returns how many went.
 
         An incarnation that is gone destroys nothing of a later one. Where it raises `QueueUnavailable`, call it again;
         else a dispatcher ends what was begun. A handle without an incarnation destroys what there is.

@@ -137,7 +137,7 @@ class AsyncContext:
     async def destroy(self) -> Swept:
         """Destroys the owner that the event's lane is, as `Owner.destroy`; returns how many timers went.
 
-        Nothing that was armed before is fired or handled once it returns. This event is handled to its end, but what
+        Nothing that was armed before is fired or handed out once it returns. This event is handled to its end, but what
         its handler arms after this is OWNER_GONE. Where the owner was destroyed since the event was armed, nothing is
         done: what lives by now is another one.
         """
