@@ -693,6 +693,57 @@ asyncio.run(main())
 }
 
 
+TWICE = """
+def twice():
+    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)  # what the first one has asked for is under way
+"""
+TOLD_TWICE = {
+    "start": """
+with start(queue, app, [tick], keep_alive=True):
+    twice()
+""",
+    "run": """
+async def main():
+    async with run(queue, app, [tick], keep_alive=True) as running:
+        signal.raise_signal(signal.SIGTERM)
+        await running.wait()
+        signal.raise_signal(signal.SIGTERM)
+
+asyncio.run(main())
+""",
+    "consumer": """
+@app.on("two")
+async def two(event):
+    signal.raise_signal(signal.SIGTERM)
+    while not app._stop_asked:
+        await asyncio.sleep(0)
+    signal.raise_signal(signal.SIGTERM)
+
+queue.publish(Event("two"), key="k")
+app.run()
+""",
+    "commands": """
+from timerq.cli.run import stop_on_signals
+
+with stop_on_signals() as stop:
+    twice()
+    assert stop.wait(0)
+""",
+}
+
+
+@pytest.mark.one_server
+@pytest.mark.parametrize("how", TOLD_TWICE)
+def test_who_is_told_twice_at_once_stops_in_order(redis_url: str, how: str) -> None:
+    """As by timeout(1), which tells a process and then its whole group."""
+    with script(redis_url, f"import signal\n{TWICE}{TOLD_TWICE[how]}say('ended')\n") as process:
+        lines_until(process, "ended")
+        assert process.wait(20) == 0
+    with TimerQueue.connect(redis_url) as queue:
+        assert queue.stats().dispatchers == []
+
+
 @pytest.mark.one_server
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("how", KEPT)

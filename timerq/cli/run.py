@@ -20,6 +20,7 @@ from timerq.cli.develop import LOOK_EVERY_S, Child, Reloading
 from timerq.cli.values import duration, number
 from timerq.client import TimerQueue
 from timerq.embedded import EmbeddedRedis
+from timerq.signals import SIGNALS, Heeded
 from timerq.topology import redact
 
 DEV_PORT = 6379
@@ -86,6 +87,7 @@ class Stop:
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
         self._on_signal: list[Callable[[], None]] = []
+        self._heeded = Heeded()
         self.asked = False
 
     def on_signal(self, call: Callable[[], None]) -> None:
@@ -98,18 +100,22 @@ class Stop:
         return bool(ready)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
-        signal.signal(number, signal.SIG_DFL)  # a second one does not ask
-        os.write(self._write, b"!")
-        for call in self._on_signal:
-            call()
+        heard = self._heeded.heard(number)
+        if heard == "again":
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        elif heard == "first":
+            self.asked = True
+            os.write(self._write, b"!")
+            for call in self._on_signal:
+                call()
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
     """SIGTERM and SIGINT ask to stop, and no longer raise."""
     stop = Stop()
-    before = {number: signal.signal(number, stop._handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, stop._handle) for number in SIGNALS}
     try:
         yield stop
     finally:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import secrets
-import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -25,6 +24,7 @@ from timerq.consumer.service import Service
 from timerq.declare import ScheduledFunction
 from timerq.errors import InvalidSchedule, TimerqError
 from timerq.model import Delivery, check_plain_name, check_text
+from timerq.signals import heed_signals, ignore_signals
 from timerq.timing import Duration, resolve_duration
 
 if TYPE_CHECKING:
@@ -328,19 +328,11 @@ class Consumer:
             await self.serve(ready)
             return
         loop = asyncio.get_running_loop()
-        numbers = (signal.SIGTERM, signal.SIGINT)
-
-        def asked(number: int) -> None:
-            loop.remove_signal_handler(number)  # a second one does not ask
-            self.request_stop()
-
-        for number in numbers:
-            loop.add_signal_handler(number, asked, number)
+        heed_signals(loop, self.request_stop)
         try:
             await self.serve(ready)
         finally:
-            for number in numbers:
-                loop.remove_signal_handler(number)
+            ignore_signals(loop)
 
 
 def _check_concurrency(value: Any) -> int:

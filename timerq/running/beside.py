@@ -15,8 +15,9 @@ from timerq.consumer import Consumer
 from timerq.consumer.ending import run_to_end
 from timerq.declare import ScheduledFunction
 from timerq.errors import TimerqError
-from timerq.running.block import SIGNALS, Running, run
+from timerq.running.block import Running, run
 from timerq.running.schedules import Schedules
+from timerq.signals import SIGNALS, Heeded
 from timerq.timing import Instant
 
 EXIT_GRACE_S = 1.0
@@ -153,9 +154,15 @@ class Started:
         if threading.current_thread() is not threading.main_thread():
             return
 
+        heeded = Heeded()
+
         def asked(number: int, frame: object) -> None:
-            signal.signal(number, self._before.pop(number))  # a second one does not ask
-            self.request_stop()
+            heard = heeded.heard(number)
+            if heard == "first":
+                self.request_stop()
+            elif heard == "again":
+                signal.signal(number, self._before.pop(number))
+                signal.raise_signal(number)
 
         for number in SIGNALS:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):

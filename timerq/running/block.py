@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import threading
 from types import TracebackType
 from typing import Any, Self
@@ -21,13 +20,11 @@ from timerq.errors import InvalidSchedule, NamespaceMismatch, TimerqError
 from timerq.exchange import Place
 from timerq.running.now import fire_now
 from timerq.running.schedules import Schedules, attach, gather
+from timerq.signals import heed_signals, ignore_signals
 from timerq.timing import Instant
 from timerq.topology import redact
 
 logger = logging.getLogger("timerq")
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-"""What asks a process that is kept alive to stop."""
 
 
 def run(
@@ -116,7 +113,7 @@ class Running:
         self._serving: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()
-        self._signals: list[int] = []
+        self._hears_signals = False
 
     async def __aenter__(self) -> Self:
         if self._loop is not None:
@@ -247,23 +244,15 @@ class Running:
             await asyncio.wait({self._starting})
             await self._threads.call(self._dispatcher.stop)
         self._threads.close()
-        if self._loop is not None:
-            for number in self._signals:
-                self._loop.remove_signal_handler(number)
+        if self._loop is not None and self._hears_signals:
+            ignore_signals(self._loop)
 
     def _hear_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
 
-        def asked(number: int) -> None:
-            loop.remove_signal_handler(number)  # a second one does not ask
-            if number in self._signals:  # two may have come before either was heard
-                self._signals.remove(number)
-            self._begin_to_stop()
-
-        for number in SIGNALS:
-            loop.add_signal_handler(number, asked, number)
-            self._signals.append(number)
+        heed_signals(loop, self._begin_to_stop)
+        self._hears_signals = True
 
 
 def _told(place: Place) -> str:
