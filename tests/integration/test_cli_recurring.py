@@ -744,6 +744,22 @@ def test_b29_the_weekday_side_may_come(run: Run) -> None:
     assert upsert(run, "k", "--cron", "0 0 31 9 1")["outcome"] == "CREATED"
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("0 9 * * *", "--exclude", "2020-01-01/9999-12-31"), "--exclude: got '2020-01-01/9999-12-31'; want"),
+        (("30 2 * 3 0L", "--timezone", "Europe/Berlin", "--dst-gap", "skip"), "--dst-gap: got 'skip'; want"),
+    ],
+)
+def test_what_would_never_fire_again_is_refused_by_the_option_that_leaves_nothing(
+    run: Run, words: tuple[str, ...], told: str
+) -> None:
+    refused(run("preview", *words), told)
+    cron, *others = words
+    refused(run("upsert", "k", "--type", "t", "--cron", cron, *others), told)
+    refused(run("upsert", "k", "--type", "t", "--cron", cron, *others, "--dry-run"), told)
+
+
 def test_b34_the_end_of_9999_is_an_answer(run: Run, redis_client: redis.Redis) -> None:
     refused(run("preview", "0 0 * * *", "--after", "9999-12-31T12:00:00Z"), "there is none")
     late = ("--start", "9999-12-31T12:00:00Z")

@@ -15,7 +15,18 @@ import pytest
 from redis.crc import key_slot
 
 from tests.support.cluster import LocalCluster
-from timerq import Event, Handle, Outcome, QueueUnavailable, TimerQueue, Upsert, preview, schedule, tick_name
+from timerq import (
+    Event,
+    Handle,
+    InvalidDeclaration,
+    Outcome,
+    QueueUnavailable,
+    TimerQueue,
+    Upsert,
+    preview,
+    schedule,
+    tick_name,
+)
 from timerq.commands.arming import timing_of
 from timerq.commands.planned import Applied
 from timerq.commands.wording import words_of
@@ -156,6 +167,32 @@ def test_a_plan_makes_no_namespace(redis_url: str, redis_client: Any) -> None:
             ("b", "ended"),
         ]
     assert redis_client.keys() == []
+
+
+NEVER = {
+    "exclude": {"cron": "0 9 * * *", "exclude": "2020-01-01/9999-12-31"},
+    "dst_gap": {"cron": "30 2 * 3 0L", "timezone": "Europe/Berlin", "dst_gap": "skip"},
+}
+
+
+@pytest.mark.one_server
+@pytest.mark.parametrize("word", NEVER)
+@pytest.mark.parametrize("call", [plan, apply])
+def test_what_would_never_fire_again_stops_all_of_a_set_and_says_where_it_stands(
+    redis_url: str, call: Callable[..., Any], word: str
+) -> None:
+    declared = declare(first={"every": 5000}, never=NEVER[word], last={"every": 5000})
+    with TimerQueue(redis_url, namespace="decl") as queue:
+        for _ in range(2):  # the namespace is made in between
+            with pytest.raises(InvalidDeclaration) as caught:
+                call(queue, declared)
+            assert str(caught.value).startswith(f"here: never.{word}: got '")
+            assert list(queue.list()) == []
+            apply(queue, declare())
+        assert apply(queue, BLUE)
+        with pytest.raises(InvalidDeclaration):
+            call(queue, declared)
+        assert set(words(queue)) == {upsert.key for upsert in BLUE.upserts}
 
 
 def test_durability_is_asked_for_and_told(redis_url: str) -> None:

@@ -379,6 +379,14 @@ def test_all_faults_of_an_entry_are_told_at_once(write: Write, text: str, wanted
     assert [": ".join(line.removeprefix("j.yaml:").split(": ")[:2]) for line in said] == wanted
 
 
+def test_a_jitter_as_long_as_the_period_has_its_place(write: Write) -> None:
+    text = "a:\n  cron: '0 9 * * *'\n  timezone: UTC\n  jitter: 1d"
+    want = "want a jitter shorter than the shortest period, 1d"
+    assert faults(write("j.yaml", text)) == [f"j.yaml:4: a.jitter: got '1d'; {want}"]
+    beside = text.replace("1d", "23h").replace("UTC", "Mars/Phobos")
+    assert [line.split(": ")[1] for line in faults(write("j.yaml", beside))] == ["a.timezone"]
+
+
 def test_schedules_that_are_misspelt_are_not_a_schedule(write: Write) -> None:
     for text in (f"schedule:\n  a: {CRON}", f"Schedules:\n- {CRON}", f"set: x\nshedules: {{a: {CRON}}}"):
         (said,) = faults(write("j.yaml", text))

@@ -87,6 +87,8 @@ def test_every_word_of_a_file_may_stand_in_the_decorator() -> None:
         ("timezone", {"cron": "@daily", "timezone": "Europe/Pariss"}),
         ("every", {"every": "5"}),
         ("jitter", {"every": "5s", "jitter": "5s"}),
+        ("jitter", {"cron": "0 9 * * *", "jitter": "1d"}),
+        ("cron", {"cron": "0 9 * * *", "start": "9999-12-31T23:00:00Z"}),
         ("paused", {"every": "5s", "paused": "yes"}),
         ("name", {"every": "5s", "name": ""}),
         ("stream", {"every": "5s", "stream": "a b"}),

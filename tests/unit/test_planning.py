@@ -181,6 +181,19 @@ def test_the_first_two(timing, first, then):
         (replace(EVERY_SECOND, until_ms=NOW - 1), "until"),
         (Timing("cron", rule=Rule(("0 0 1 1 *",)), until_ms=NOW + 5), "until"),
         (Timing("cron", rule=Rule(("0 0 1 1 *",)), start_ms=MAX_INSTANT_MS - 5), "cron"),
+        (
+            Timing("every", every_ms=1000, initial_delay_ms=MAX_INSTANT_MS, policy=Policy(misfire="skip")),
+            "every",
+        ),
+        (Timing("cron", rule=Rule(("0 0 * * *",), exclude=("1990-01-01/9999-12-31",))), "exclude"),
+        (
+            Timing("cron", rule=Rule(("* * * * *",), exclude=("2010-01-01/9999-12-31", "* * * 2-12 *"))),
+            "exclude",
+        ),
+        (
+            Timing("cron", rule=Rule(("30 2 * 3 0L",), "Europe/Berlin", dst_gap="skip", jitter_ms=5)),
+            "dst_gap",
+        ),
         (Timing("cron", rule=Rule(("* * * * *",), jitter_ms=60_000)), "jitter"),
         (Timing("cron", rule=Rule(("0 * * * *", "1 * * * *"), jitter_ms=60_000)), "jitter"),
     ],

@@ -26,9 +26,10 @@ from timerq.cli.surprises import note_surprises
 from timerq.cli.values import instant, number
 from timerq.commands.recurring import upcoming
 from timerq.commands.rehearsal import backfill_size
-from timerq.model import Outcome, State
+from timerq.errors import InvalidSchedule
+from timerq.model import Outcome, State, Timing
 from timerq.previews import Moment, instants, moments
-from timerq.timing import Words, resolve_instant, resolve_timing
+from timerq.timing import Words, first_instants, resolve_instant, resolve_timing
 
 _count_option = click.option(
     "-n", "count", type=number, default=10, show_default=True, help="So many of them."
@@ -81,14 +82,24 @@ def preview(
     )
     note_surprises(timing)
     tenant = target.resolve().tenant
-    found = instants(timing, after=after, n=count, key=key, tenant=tenant, owner=owner)
+    after_ms = show.now_ms() if after is None else resolve_instant(after, field="after")
+    found = instants(timing, after=after_ms, n=count, key=key, tenant=tenant, owner=owner)
     if not found:
-        raise BadInput("there is none: it would have ended before its first one, or fire after the year 9999")
+        raise _none(timing, after_ms)
     if as_json:
         _say_json(moments(timing, found))
     else:
-        after_ms = show.now_ms() if after is None else resolve_instant(after, field="after")
         say_moments(moments(timing, found), timing=timing, after_ms=after_ms)
+
+
+def _none(timing: Timing, after_ms: int) -> Exception:
+    """Why there is no instant: the option that leaves nothing, where it is one."""
+    try:
+        first_instants(timing, b"", after_ms)
+    except InvalidSchedule as error:
+        if error.field in ("dst_gap", "exclude"):
+            return error
+    return BadInput("there is none: it would have ended before its first one, or fire after the year 9999")
 
 
 def _say_json(found: list[Moment]) -> None:

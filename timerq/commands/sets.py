@@ -20,7 +20,7 @@ from timerq.commands.items import many
 from timerq.commands.members import Place, Pruned, enlist, list_members, prune
 from timerq.commands.options import Membership
 from timerq.commands.planned import Applied, Planned, SetPlan
-from timerq.commands.read import read_all
+from timerq.commands.read import read_all, server_time
 from timerq.commands.upsert import item
 from timerq.commands.wording import Difference, differences, words_of
 from timerq.errors import InvalidSchedule
@@ -41,10 +41,12 @@ def plan_set(
     """
     wanted = _check(scope, label, declared)
     if not scope.namespace.layout:
+        _check_due(scope, wanted.values(), now_ms)
         return SetPlan(
             label, tuple(_plan_one(scope, upsert, None, label, now_ms) for upsert in wanted.values())
         )
     members = yield from list_members(scope, label)
+    _check_due(scope, wanted.values(), members.now_ms)
     others = sorted(place for place in members.places if place not in wanted)
     stored = yield from _read(scope, [*wanted, *others])
     items = [
@@ -81,6 +83,8 @@ def apply_set(
     wanted = {
         place: upsert._replace(by=upsert.by or by) for place, upsert in _check(scope, label, declared).items()
     }
+    (now_ms,) = yield [server_time(scope.namespace)]
+    _check_due(scope, wanted.values(), now_ms)
     if not take_over:
         _refuse_others(label, (yield from _read(scope, wanted)))
     generation, now_ms, is_latest = yield from enlist(scope, label, durable)
@@ -131,6 +135,19 @@ def _check(scope: Scope, label: str, declared: Iterable[Upsert | Mapping[str, An
             raise InvalidSchedule("name", upsert.key, "want each name once in a set")
         wanted[place] = upsert
     return wanted
+
+
+def _check_due(scope: Scope, wanted: Iterable[Upsert], now_ms: int) -> None:
+    """Refuses what would never fire again from ``now_ms`` on, before anything is written; what has ended is fine."""
+    for upsert in wanted:
+        timing = timing_of(upsert)
+        if not is_asked(timing):
+            continue
+        try:
+            first_instants(timing, locate(scope, upsert.key, None)[2], now_ms)
+        except InvalidSchedule as error:
+            if error.field != "until":
+                raise InvalidSchedule(f"{upsert.key}.{error.field}", error.got, error.want) from None
 
 
 def _check_one(upsert: Upsert) -> None:

@@ -13,7 +13,7 @@ from timerq.declare.declared import Declared
 from timerq.declare.documents import Document, Path, written
 from timerq.errors import Fault, InvalidSchedule
 from timerq.model import Event, check_text
-from timerq.timing import Words
+from timerq.timing import Words, first_instants, is_asked
 
 TIMING_WORDS = (
     *("every", "initial_delay", "start", "until", "limit"),
@@ -212,6 +212,7 @@ _WITH: dict[str, dict[str, Any]] = {
     "running_timeout": {"overlap": "skip"},
 }  # the words that some need beside them
 _ANY_CRON, _ANY_EVERY = {"cron": "* * * * * *"}, {"every": "99999d"}
+_RARE_CRON = {"cron": "0 0 29 2 *"}  # beside which a jitter is short
 
 
 def _each_wrong(name: str, words: Mapping[str, Any]) -> Iterator[InvalidSchedule]:
@@ -227,6 +228,8 @@ def _each_wrong(name: str, words: Mapping[str, Any]) -> Iterator[InvalidSchedule
         for reading in readings:
             errors = []
             for kind in kinds or (_ANY_CRON, _ANY_EVERY):
+                if word == "jitter" and kind is _ANY_CRON:
+                    kind = _RARE_CRON
                 alone = reading if word in _HOW_OFTEN else {**kind, **_WITH.get(word, {}), **reading}
                 try:
                     make_upsert(name, alone)
@@ -256,7 +259,13 @@ def make_upsert(name: str, words: Mapping[str, Any]) -> Upsert:
 def check(upsert: Upsert) -> None:
     """All that can be said against it without a queue. Raises `InvalidSchedule`."""
     check_text("name", upsert.key)
-    timing_of(upsert)
+    timing = timing_of(upsert)
+    if is_asked(timing):
+        try:
+            first_instants(timing, b"", 0)  # a jitter as long as the period, and what never fires
+        except InvalidSchedule as error:
+            if error.field != "until":  # that it has ended is no fault of a declared schedule
+                raise
     if upsert.paused not in (None, True, False):
         raise InvalidSchedule("paused", upsert.paused, "want true or false")
     codec.encode(upsert.event.payload, upsert.event.codec, limit_bytes=_UNBOUNDED)

@@ -77,10 +77,33 @@ def first_instants(timing: Timing, id: bytes, now_ms: int) -> tuple[int, int]:
                 timing.until_ms,
                 "want until= at or after the first occurrence: nothing would ever fire",
             )
-        raise InvalidSchedule(
-            "cron", timing.rule and timing.rule.cron, "want one that fires before the year 10000"
-        )
+        raise _never(timing, id, now_ms)
     return first_ms, occurrences.next_ms(first_ms) or 0
+
+
+def _never(timing: Timing, id: bytes, now_ms: int) -> InvalidSchedule:
+    """Why a timing that does not end is not due any more from ``now_ms`` on: which of its words leaves nothing."""
+    rule = timing.rule
+    if timing.kind != "cron" or rule is None:
+        return InvalidSchedule("every", timing.every_ms, "want a first occurrence before the year 10000")
+    usual = replace(rule, jitter_ms=0)
+
+    def is_due(other: Rule) -> bool:
+        return occurrences_from(replace(timing, rule=other), id, now_ms).next_ms(now_ms) is not None
+
+    if rule.dst_gap == "skip" and is_due(replace(usual, dst_gap="shift")):
+        return InvalidSchedule(
+            "dst_gap",
+            rule.dst_gap,
+            'want dst_gap="shift": the clock skips each of its times, and none is left',
+        )
+    if rule.exclude and is_due(replace(usual, exclude=())):
+        return InvalidSchedule(
+            "exclude",
+            rule.exclude,
+            "want exclusions that leave something of what is to come; nothing would ever fire",
+        )
+    return InvalidSchedule("cron", rule.cron, "want one that fires before the year 10000")
 
 
 def occurrences_from(timing: Timing, id: bytes, now_ms: int) -> Occurrences:
