@@ -135,15 +135,15 @@ def test_a_year_of_minutes_that_nobody_fired_costs_milliseconds(partition: Parti
     first = at_of(partition)
     partition.now = NOW + YEAR_MS
     calls = partition.seq
-    began = time.perf_counter()
+    began = time.process_time()  # of this process: what else the machine does is not counted
     published, _ = partition.drain()
-    took_s = time.perf_counter() - began
+    took_s = time.process_time() - began
     fired, missed, left_out = totals(partition)
     assert fired == published == (100 if misfire == "catch_up" else 1 if misfire == "fire_once" else 0)
     assert fired + missed + left_out == (YEAR_MS - first) // 60_000 + 1
     assert (missed > 0, left_out > 0) == (misfire == "fire_once", misfire != "fire_once")
     assert partition.seq - calls <= 4 * (published + 2)
-    assert took_s < 2
+    assert took_s < 0.1 + 0.02 * published  # a loop over the year takes more than a second
     partition.check()
 
 

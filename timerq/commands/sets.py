@@ -83,8 +83,9 @@ def apply_set(
     wanted = {
         place: upsert._replace(by=upsert.by or by) for place, upsert in _check(scope, label, declared).items()
     }
-    (now_ms,) = yield [server_time(scope.namespace)]
-    _check_due(scope, wanted.values(), now_ms)
+    if any(is_asked(timing_of(upsert)) for upsert in wanted.values()):
+        (now_ms,) = yield [server_time(scope.namespace)]
+        _check_due(scope, wanted.values(), now_ms)
     if not take_over:
         _refuse_others(label, (yield from _read(scope, wanted)))
     generation, now_ms, is_latest = yield from enlist(scope, label, durable)
