@@ -32,6 +32,21 @@ def queue(any_url: str, clock: ManualClock) -> Iterator[TimerQueue]:
         yield queue
 
 
+def test_who_set_what_was_replaced_is_told(queue: TimerQueue, clock: ManualClock) -> None:
+    first = queue.upsert("k", TICK, every="1m", by="ann from shop")
+    clock.advance("1s")
+    queue.upsert("k", TICK, every="2m")
+    clock.advance("1s")
+    queue.upsert("k", TICK, every="3m", by="bob")
+    found = queue.why("k")
+    assert found.entries[0].note == f"{first.version} ann from shop"
+    assert sentences(found)[1:4] == [
+        "2026-01-01 00:00:00Z: set by ann from shop.",
+        "2026-01-01 00:00:01Z: replaced.",
+        "2026-01-01 00:00:02Z: replaced by bob.",
+    ]
+
+
 def test_the_life_of_a_recurring_schedule(queue: TimerQueue, clock: ManualClock) -> None:
     first = queue.upsert("k", TICK, every="1m", owner="o")
     clock.advance("1m")
@@ -230,7 +245,7 @@ def test_why_tells_what_happened_and_what_comes_next(run: Run) -> None:
     run("pause", "k", "--by", "ann")
     lines = run("why", "k").stdout.splitlines()
     assert lines[0] == "It publishes t on stream events, every 2h."
-    assert lines[1].endswith(": set.")
+    assert re.search(r": set by \S+@\S+\.$", lines[1])
     assert re.search(r": replaced( by \S+)?\.$", lines[2])
     assert lines[3].endswith(": paused by ann.")
     assert lines[4] == "Over all its versions: 0 times fired."

@@ -26,7 +26,8 @@ class LogEntry:
     ``at_ms`` is when (epoch ms, the queue's clock), ``what`` one word: replaced, cancelled, paused, resumed,
     triggered, backfilled, skipped, queued, missed, timed_out, failed, held, held_back, ended, dropped, overflowed,
     orphan, or destroyed (its owner was). ``version`` is the schedule's (0: not known). ``note`` says more: why it was
-    held or paused, how many were missed, which version was replaced. ``by`` is who did it, where that was said.
+    held or paused, how many were missed, which version was replaced and who had set that one. ``by`` is who did it,
+    where that was said.
     """
 
     at_ms: int

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from timerq.commands.history import History, LogEntry
 from timerq.model import Fire, Schedule
 
 _FROM = re.compile(r"from (\d{1,15})")
+_REPLACED = re.compile(r"([0-9]{1,16})(?: (.*))?", re.DOTALL)
 _COUNTED = re.compile(r"(\d{1,15})(?: (.*))?", re.DOTALL)
 _ENDS = frozenset({"cancelled", "destroyed", "ended", "dropped", "orphan"})
 
@@ -44,6 +46,9 @@ def story(history: History) -> tuple[list[Line], int]:
     fires = () if schedule is None else schedule.fires
     told = {(fire.fired_ms, fire.missed) for fire in fires if fire.missed}
     seen = {entry.version for entry in entries if entry.what == "replaced"}
+    setters = {old_version(entry): setter for entry in entries if (setter := _setter(entry))}
+    if schedule is not None and schedule.by is not None:
+        setters[schedule.version] = schedule.by
     lines: list[Line] = []
     places: list[int] = []  # of each line, in epoch ms; they never go back
 
@@ -60,13 +65,13 @@ def story(history: History) -> tuple[list[Line], int]:
         now = max(now, entry.at_ms)
         for version in sorted({old_version(entry), entry.version} - seen - {0}):
             seen.add(version)
-            insert(_set(version, now, schedule))
+            insert(_set(version, now, setters))
         line = _line_of(entry)
         if line.what != "missed" or (line.at_ms, line.count) not in told:
             lines.append(line)
             places.append(now)
     if schedule is not None and schedule.version not in seen:
-        insert(_set(schedule.version, schedule.version // 1000, schedule))
+        insert(_set(schedule.version, schedule.version // 1000, setters))
     for fire in fires:
         insert(Line(fire.fired_ms, "fired", 0, str(fire.lag_ms), count=fire.missed, fire=fire))
     return _with_gaps(lines, schedule)
@@ -106,13 +111,19 @@ def last_life(lines: list[Line]) -> int:
 
 def old_version(entry: LogEntry) -> int:
     """The version that a replacement replaced, 0 for none."""
-    return int(entry.note) if entry.what == "replaced" and re.fullmatch(r"[0-9]{1,16}", entry.note) else 0
+    found = _REPLACED.fullmatch(entry.note) if entry.what == "replaced" else None
+    return int(found[1]) if found else 0
 
 
-def _set(version: int, latest_ms: int, schedule: Schedule | None) -> Line:
+def _setter(entry: LogEntry) -> str | None:
+    """Who had set the version that a replacement replaced, where that was said."""
+    found = _REPLACED.fullmatch(entry.note) if entry.what == "replaced" else None
+    return found[2] if found else None
+
+
+def _set(version: int, latest_ms: int, setters: Mapping[int, str]) -> Line:
     """A version is the time when it was set, in µs (a little more where the clock had gone back)."""
-    by = schedule.by if schedule is not None and schedule.version == version else None
-    return Line(min(version // 1000, latest_ms), "set", version, by=by)
+    return Line(min(version // 1000, latest_ms), "set", version, by=setters.get(version))
 
 
 def _line_of(entry: LogEntry) -> Line:

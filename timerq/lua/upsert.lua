@@ -228,6 +228,7 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
   if paused == '1' or (state == 'p' and paused ~= '0') then new_state = 'p' end
   version_number = version_number + 1
   local new_version = int(version_number)
+  local setter = had_history and version ~= '0' and call('HGET', record, 'b') -- of the old version; the log remembers
   call('HSET', record, 's', new_state .. ' ' .. new_version .. ' ' .. due_text .. ' ' .. (following or '-') .. ' 0',
     unpack(ARGV, from, to))
   if first then call('HSET', record, 'f', int(first)) end
@@ -254,7 +255,7 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
   elseif head and tonumber(at) <= head then -- earlier: one that waits for an event is scored when that one's time is up
     head_moved = true
   end
-  log('replaced', id, new_version, version, by == '1' and call('HGET', record, 'b') or '')
+  log('replaced', id, new_version, setter and version .. ' ' .. setter or version, by == '1' and call('HGET', record, 'b') or '')
   return 'REPLACED ' .. new_version .. ' ' .. due_text .. ' ' .. new_state .. ' ' .. version .. ' ' .. at .. ' '
     .. (totals and totals_of(record) or '0 0 0')
 end
