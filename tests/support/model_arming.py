@@ -108,7 +108,8 @@ class Arming(Store):
         elif old.state == "p":
             record.failures = 0
         self.held.pop(w.id, None)
-        self._log(now, "replaced", w.id, version, str(old.version), w.by or "")
+        setter = f" {old.by}" if old.by and "o" not in (old.kind, record.kind) else ""
+        self._log(now, "replaced", w.id, version, f"{old.version}{setter}", w.by or "")
         return ("REPLACED", version, due, record.state, old.version, old.at), version
 
     def cancel(
