@@ -219,6 +219,18 @@ def test_names_and_payloads_are_shown_escaped(run: Run, write: Write) -> None:
 TAB = "CRON_TZ=Europe/Paris\nA=b\n17 * * * * run % in\n@daily other\n"
 
 
+def test_faults_are_shown_escaped(run: Run, write: Write) -> None:
+    write("jobs.yaml", '"\\a\\u202Ejob": {tyme: 1}\n')
+    write("night\u202ely.yaml", "a: 1\n")
+    wrong = run("apply", "jobs.yaml")
+    assert wrong.exit_code == 2
+    assert r"jobs.yaml:1: \x07\u202ejob.tyme: unknown word" in wrong.stderr
+    wrong = run("plan", "night\u202ely.yaml")
+    assert wrong.exit_code == 2
+    assert wrong.stderr.startswith(r"Error: night\u202ely.yaml:1: a: want")
+    assert wrong.stderr.rstrip("\n").isprintable()
+
+
 def test_a_crontab_is_imported(run: Run, write: Write, queue: TimerQueue) -> None:
     path = write("tab", TAB)
     planned = run("crontab", path, "--dry-run")

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 import redis
 
+from timerq.cli.show import clean_lines
 from timerq.client import TimerQueue
 from timerq.commands.command import Scope
 from timerq.commands.namespace import find_namespace
@@ -91,7 +92,7 @@ class Failure(click.ClickException):
     exit_code = OTHER
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message if hint is None else f"{message}\n{hint}")
+        super().__init__(clean_lines(message if hint is None else f"{message}\n{hint}"))
 
 
 class BadInput(Failure):

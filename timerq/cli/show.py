@@ -41,7 +41,7 @@ def say(text: str) -> None:
 
 def note(text: str) -> None:
     """A line beside the output, on stderr."""
-    click.echo(text, err=True)
+    click.echo(clean_lines(text), err=True)
 
 
 def clean(text: str) -> str:
@@ -49,6 +49,11 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def clean_lines(text: str) -> str:
+    """A message with everything unprintable escaped but its line breaks: it may quote files, and their names."""
+    return "\n".join(map(clean, text.split("\n")))
 
 
 def say_json(thing: Mapping[str, Any]) -> None:
