@@ -131,6 +131,23 @@ def test_a_terminal_of_another_encoding_is_no_reason_to_fail(redis_url: str, que
         assert "é\\U0001f9e5" in out or "\\u00e9\\ud83e\\udde5" in out
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("words", "code"), [("upsert k --type t --delay 1h", 0), ("list", 0), ("get no", 3)])
+def test_streams_that_are_closed_are_no_reason_to_fail(
+    redis_url: str, closed: str, words: str, code: int
+) -> None:
+    run = subprocess.run(
+        ["sh", "-c", f'exec "$0" -m timerq {words} {closed}', sys.executable],
+        env={**os.environ, "TIMERQ_REDIS_URL": redis_url},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert (run.returncode, "Traceback" in run.stderr) == (code, False)
+    if code and "2>" in closed:
+        assert run.stdout == ""
+
+
 def test_dev_keeps_its_data_and_cleans_up(tmp_path: Path) -> None:
     data = tmp_path / "data"
     words = ("dev", "--data", str(data), "--port", "0")

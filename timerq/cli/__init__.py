@@ -16,6 +16,7 @@ consume   consume                 develop  the app of dev, begun anew when files
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -99,9 +100,20 @@ for command in (
 
 def main() -> None:
     """The program ``timerq``; it ends the process with its exit code."""
+    _open_missing()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(
                 errors="backslashreplace"
             )  # a terminal of another encoding is no reason to fail
     cli(prog_name="timerq")
+
+
+def _open_missing() -> None:
+    """A standard stream that is closed (``>&-``), so that Python has none, is open on nothing."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode)  # noqa: SIM115 - as long as the process
+            if stream.fileno() == number:  # the lowest that is free
+                os.set_inheritable(number, True)
+            setattr(sys, name, stream)
