@@ -209,6 +209,14 @@ def test_every_word_reaches_the_schedule(write: Write) -> None:
     assert seen == set(TIMING_WORDS)
 
 
+@pytest.mark.parametrize("text", ["", "\n", "# a file that was cut short\n"])
+@pytest.mark.parametrize(("ending", "none"), [("yaml", "schedules: []"), ("toml", "schedules = []")])
+def test_an_empty_file_does_not_mean_no_schedules(write: Write, text: str, ending: str, none: str) -> None:
+    (said,) = faults(write(f"f.{ending}", text))
+    assert said.endswith(f"where there are none, {none}")
+    assert names(load(write(f"g.{ending}", none))) == []
+
+
 def test_toml_dates_are_dates(write: Write) -> None:
     text = 'cron = "0 9 * * *"\nexclude = [2026-12-25]\nstart = 2026-01-01T00:00:00Z\n'
     upsert = one(write("jobs.toml", text))

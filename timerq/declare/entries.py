@@ -84,9 +84,8 @@ def read_entries(document: Document, stem: str, naming: Naming) -> Contents:
     elif isinstance(top, list):
         found = [(None, (*base, i)) for i in range(len(top))]
     else:
-        want = (
-            "want schedules: a mapping of names, a list, or a single one; where there are none, schedules: []"
-        )
+        none = "schedules = []" if document.source.endswith(".toml") else "schedules: []"
+        want = f"want schedules: a mapping of names, a list, or a single one; where there are none, {none}"
         faults.append(document.fault(base, want))
         found = []
     for name, path in found:

@@ -61,7 +61,7 @@ def _read_file(path: Path, naming: Naming) -> Contents:
             raise Unreadable(None, "", "want a regular file")
         text = read_text(path)
         document = (
-            Document(source, read_toml(text))
+            Document(source, read_toml(text) or None)  # as an empty YAML file has nothing
             if path.suffix == ".toml"
             else Document(source, *read_yaml(text))
         )
