@@ -59,6 +59,8 @@ class Target:
 def parse_url(url: str) -> Target:
     """Raises `InvalidSchedule` naming ``url`` for one that cannot be understood; a password never shows up in it."""
     want = _WANT_URL
+    if not isinstance(url, str):  # most often the None of an unset variable
+        raise InvalidSchedule("url", url if url is None else type(url), want)
     try:
         parts = urlsplit(url)
         scheme, _, kind = parts.scheme.partition("+")

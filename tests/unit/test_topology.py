@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from redis.asyncio.cluster import ClusterNode
@@ -26,9 +27,11 @@ from timerq.topology import AsyncConnections, parse_url
         ("redis+sentinel://h:1/name/x", "/master-name/0"),
         ("redis+sentinel://h:1/name?foo=1", "'foo'"),
         ("redis+sentinel://h:1/name?decode_responses=true", "payloads are bytes"),
+        (None, "got None; want redis://"),  # an unset variable
+        (b"redis://:secret@h:1/0", "got <class 'bytes'>; want redis://"),
     ],
 )
-def test_a_bad_url_is_refused_with_what_would_be_right(url: str, said: str) -> None:
+def test_a_bad_url_is_refused_with_what_would_be_right(url: Any, said: str) -> None:
     with pytest.raises(InvalidSchedule) as caught:
         parse_url(url)
     assert caught.value.field == "url"
