@@ -84,6 +84,10 @@ def test_set_goes_to_an_instant_and_never_back(kit):
         kit.set("2026-01-01T23:59:59Z")
     with pytest.raises(InvalidSchedule, match="duration"):
         kit.advance("-1s")
+    for advance in (kit.advance, kit.clock.advance):
+        with pytest.raises(InvalidSchedule, match=r"duration: .* ends before the year 10000"):
+            advance("500000w")
+    assert kit.now.isoformat() == "2026-01-02T00:00:00+00:00"
 
 
 def test_a_clock_moved_alone_is_a_time_without_dispatchers(kit):
@@ -238,6 +242,13 @@ def test_handlers_that_arm_each_other_for_ever_are_found_out(kit, monkeypatch):
     kit.queue.upsert("a", EVENT, delay="1m")
     with pytest.raises(TimerqError, match=r"50 times over at 2026-01-01 00:01:00Z, and there is more"):
         kit.advance("1h", {"t": lambda event: kit.queue.upsert("a", EVENT, delay=0)})
+
+
+def test_a_handler_that_moves_the_clock_faster_than_it_handles_is_found_out(kit, monkeypatch):
+    monkeypatch.setattr("timerq.testing.kit.MOST_ROUNDS", 50)
+    kit.queue.upsert("a", EVENT, every="1m")
+    with pytest.raises(TimerqError, match=r"50 times over at .* there is more"):
+        kit.advance("5m", {"t": lambda event: kit.clock.advance("90s")})
 
 
 def test_a_handler_cannot_advance_time(kit):

@@ -23,7 +23,7 @@ from timerq.testing.clock import ManualClock
 from timerq.testing.drive import Loop, Play, adrive
 from timerq.testing.handling import Drained, Handlers, check_handlers, drains
 from timerq.testing.server import place_of
-from timerq.timing import Duration, Instant, resolve_duration, resolve_instant
+from timerq.timing import Duration, Instant, resolve_instant
 
 MOST_ROUNDS = 1000
 """So many times events and handlers may bring forth each other at one instant before it is taken to go on for ever."""
@@ -127,7 +127,7 @@ class TestQueue:
         but for the reports on the stream ``errors``. What a handler raises is raised here: time stands still at that
         instant, the event counts as handled and failed, and the next call goes on behind it.
         """
-        return self._loop.drive(self._play(self._after(duration), handlers))
+        return self._loop.drive(self._play(self.clock.after(duration), handlers))
 
     def set(self, instant: Instant, handlers: Handlers | None = None) -> list[Published]:
         """`advance` to an instant. Raises `InvalidSchedule` for one that the clock has passed."""
@@ -135,7 +135,7 @@ class TestQueue:
 
     async def aadvance(self, duration: Duration = 0, handlers: Handlers | None = None) -> list[Published]:
         """`advance` in a test that is asynchronous itself: asynchronous handlers run in its event loop."""
-        return await adrive(self._play(self._after(duration), handlers))
+        return await adrive(self._play(self.clock.after(duration), handlers))
 
     async def aset(self, instant: Instant, handlers: Handlers | None = None) -> list[Published]:
         """`set` in a test that is asynchronous itself."""
@@ -233,9 +233,6 @@ class TestQueue:
 
     # ------------------------------------------------------------------------------------------------- the play
 
-    def _after(self, duration: Duration) -> int:
-        return self.clock.now_ms + resolve_duration(duration, field="duration")
-
     def _until(self, instant: Instant) -> int:
         until_ms = resolve_instant(instant, field="instant")
         if until_ms < self.clock.now_ms:
@@ -269,7 +266,8 @@ class TestQueue:
             if handlers is not None:
                 drained = yield from self._hand_over(handlers)
                 if drained.handled:
-                    at_ms, rounds = now_ms, rounds + 1 if at_ms == now_ms else 1
+                    here_ms = min(now_ms, until_ms)  # beyond it only a handler that moves the clock has come
+                    at_ms, rounds = here_ms, rounds + 1 if at_ms == here_ms else 1
                     if rounds >= MOST_ROUNDS:
                         raise TimerqError(
                             f"handlers have been called {rounds} times over at {instant_text(now_ms)}, and there is "
