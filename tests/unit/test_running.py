@@ -113,6 +113,12 @@ def test_a_queue_that_is_not_the_apps_is_refused_and_passwords_stay_secret() -> 
 # ------------------------------------------------------------------------------------------------ calls by name
 
 
+def test_what_is_no_consumer_is_refused() -> None:
+    for app in (None, "shop.handlers:app", URL):
+        with pytest.raises(InvalidSchedule, match=r"app: .*; want a timerq\.Consumer"):
+            run(URL, app)  # type: ignore[arg-type]
+
+
 def test_a_task_is_called_with_what_was_stored_of_its_arguments() -> None:
     app = consumer()
     seen: list[tuple[object, ...]] = []

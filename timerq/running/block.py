@@ -56,6 +56,8 @@ def run(
     Raises `InvalidSchedule` (as `InvalidDeclaration` for what is declared). Entering the block raises
     `QueueUnavailable` where Redis is away; when it goes away later, all wait for it.
     """
+    if not isinstance(app, Consumer):  # the two are easily given the wrong way round
+        raise InvalidSchedule("app", app, "want a timerq.Consumer, behind the queue")
     place = app.place
     if queue is not None:
         place = place_of(queue, place.namespace if isinstance(queue, str) else None)
