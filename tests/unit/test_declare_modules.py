@@ -277,6 +277,8 @@ def test_a_schedule_is_where_its_function_is(folder: Path) -> None:
         ("import nowhere_at_all", "jobs_c", "{file}:1: cannot be imported: ModuleNotFoundError"),
         ("x = 1\ny = x / 0", "jobs_c", "{file}:2: cannot be imported: ZeroDivisionError: division by zero"),
         ("x = 1\ny = (", "jobs_c", "{file}:2: cannot be imported: SyntaxError"),
+        ("raise SystemExit", "jobs_c", "{file}:1: cannot be imported: SystemExit; want what a program does"),
+        ("import sys\nsys.exit(0)", "jobs_c", "{file}:2: cannot be imported: SystemExit: 0; want what a"),
         ("", "jobs_nowhere", "jobs_nowhere: no file, folder or module: jobs_nowhere"),
         ("", "jobs_nowhere.x:y", "jobs_nowhere.x:y: no file, folder or module: jobs_nowhere"),
     ],

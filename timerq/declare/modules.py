@@ -71,13 +71,15 @@ def imported(name: str, target: str) -> ModuleType:
         return importlib.import_module(name)
     except InvalidSchedule as error:
         raise InvalidDeclaration([_fault_of(error, target)]) from error
-    except Exception as error:  # whatever a module does while it is imported
+    except (Exception, SystemExit) as error:  # whatever a module does while it is imported
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise InvalidDeclaration(
                 [Fault(target, None, "", f"no file, folder or module: {error.name}")]
             ) from None
         place = _last_line(error)
-        text = f"cannot be imported: {type(error).__name__}: {error}"
+        text = f"cannot be imported: {type(error).__name__}" + (f": {error}" if str(error) else "")
+        if isinstance(error, SystemExit):  # let through, it would end the command as if it had done its work
+            text += '; want what a program does behind if __name__ == "__main__":'
         raise InvalidDeclaration(
             [Fault(place[0] if place else target, place and place[1], "", text)]
         ) from error
