@@ -11,7 +11,7 @@ from timerq.commands.arming import Upsert
 from timerq.declare.declared import Declared
 from timerq.declare.entries import check
 from timerq.errors import InvalidSchedule
-from timerq.model import Codec, DstGap, DstOverlap, Event, Misfire, Overlap, to_datetime
+from timerq.model import Codec, DstGap, DstOverlap, Event, Misfire, Overlap, check_text, to_datetime
 from timerq.timing import Duration, Exclusion, Instant
 
 P = ParamSpec("P")
@@ -160,6 +160,7 @@ def schedule(
         try:
             if (cron is None) == (every is None):
                 raise InvalidSchedule("cron", cron, "want exactly one of cron= and every=")
+            check_text("name", given)
             event = Event(given, payload, stream=stream, correlation=correlation, codec=codec)
             return ScheduledFunction(function, Upsert(key=given, event=event, **words))
         except InvalidSchedule as error:
