@@ -98,6 +98,13 @@ def test_tail_outlives_redis(make_redis: Callable[..., EmbeddedRedis], tmp_path:
             assert tail.end(signal.SIGINT)[0] == 0
 
 
+def test_tail_ends_in_order_also_before_there_is_anything(redis_url: str) -> None:
+    with Program("tail", url=redis_url) as tail:
+        tail.error_until("waiting for it")
+        code, out, said = tail.end(signal.SIGINT)
+        assert (code, out, "Traceback" in said) == (0, "", False)
+
+
 def test_a_reader_that_leaves_ends_it_quietly(redis_url: str, queue: TimerQueue) -> None:
     queue.upsert_many({"key": f"{'k' * 400}{i}", "event": Event("t"), "delay": "1h"} for i in range(2000))
     for words in (["list"], ["list", "--json"]):

@@ -59,7 +59,12 @@ def tail(
         return
     check_plain_name("stream", stream)
     with target.open() as queue:
-        namespace, waited = _namespace(queue, target.resolve().namespace, wait=not no_follow)
+        try:
+            namespace, waited = _namespace(queue, target.resolve().namespace, wait=not no_follow)
+        except KeyboardInterrupt:
+            if no_follow:
+                raise
+            return  # how one ends it, also where it has not begun
     seen = 0
     with Tail(
         target.resolve().redis_url,
