@@ -224,3 +224,9 @@ def test_a_crontab_is_a_set() -> None:
         with pytest.raises(InvalidDeclaration) as caught:
             load_crontab(data, "tab", label, hint="--set")
         assert str(caught.value).startswith(says)
+
+
+def test_no_bytes_are_no_crontab_and_a_comment_is_an_empty_one() -> None:
+    with pytest.raises(InvalidDeclaration, match="stdin: nothing came; want a crontab"):
+        load_crontab(b"", "stdin", "jobs")
+    assert load_crontab(b"# none\n", "stdin", "jobs").schedules == ()

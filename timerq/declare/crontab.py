@@ -50,8 +50,12 @@ def load_crontab(
 ) -> DeclaredSet:
     """The schedules of a crontab's bytes as the set ``label``; the words are those of `read_crontab`.
 
-    Raises `InvalidDeclaration`.
+    Raises `InvalidDeclaration`, also for no bytes at all: a `crontab -l` that failed prints none, and is not to take
+    away what is stored. A crontab that means to have no lines has a comment.
     """
+    if not data:
+        want = "nothing came; want a crontab, or where it is to have no lines, a comment: # none"
+        raise InvalidDeclaration([Fault(source, None, "", want)])
     try:
         text = decode(data)
     except Unreadable as error:
