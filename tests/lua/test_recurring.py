@@ -214,6 +214,36 @@ def test_any_other_word_is_a_change_which_moves_the_next_fire_without_firing(
     partition.check()
 
 
+@pytest.mark.parametrize("grid", [{"anchor": "clock"}, {"anchor": NOW}, {"start": NOW}], ids=str)
+@pytest.mark.parametrize("old", [*KINDS, {"every": 1000, "start": NOW}], ids=str)
+def test_a_change_in_the_millisecond_of_a_tick_fires_that_tick_no_more(
+    partition: Partition, old: dict[str, Any], grid: dict[str, Any]
+) -> None:
+    partition.upsert("k", Event("old"), **old)
+    fire_at(partition, 1000)
+    fire_at(partition, 2000)
+    assert partition.upsert("k", Event("new"), every=1000, **grid).at_ms == NOW + 3000
+    assert partition.upsert("k", Event("newer"), every=1000, **grid, restart=True).at_ms == NOW + 3000
+    assert partition.drain()[0] == 0
+    assert partition.upsert("k", Event("anew"), every=1000, **grid, reset=True).at_ms == NOW + 2000
+    assert partition.drain()[0] == 1
+    partition.check()
+
+
+@both_kinds
+def test_a_change_in_the_millisecond_of_a_tick_that_has_not_fired_fires_it(
+    partition: Partition, kind: dict[str, Any]
+) -> None:
+    partition.upsert("k", Event("old"), **kind)
+    fire_at(partition, 1000)
+    partition.now = NOW + 2000
+    assert partition.upsert("k", Event("new"), every=1000, anchor="clock").at_ms == NOW + 2000
+    assert partition.drain()[0] == 1
+    partition.now = NOW + 2001
+    assert partition.upsert("k", Event("newer"), every=1000, anchor="clock").at_ms == NOW + 3000
+    partition.check()
+
+
 def test_who_sets_it_is_kept_and_logged(partition: Partition) -> None:
     partition.upsert(every=1000, by="deploy-7")
     assert get(partition).by == "deploy-7"

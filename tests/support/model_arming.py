@@ -82,6 +82,10 @@ class Arming(Store):
                     self._score(w.id, old.at if want == "a" else None)
                     self._log(now, "paused" if want == "p" else "resumed", w.id, old.version)
                 return ("UNCHANGED", old.version, old.at, want), version
+            if kind == "e" and due == now and w.delay is None and not w.reset and old and old.at > now:
+                last = old.fires.get((old.totals[0] - 1) % 10) if old.totals else None
+                if last and last[1] == now:
+                    due += record.every
             if due > record.until:
                 return ("INVALID", "until"), version
             limit = record.window[1]

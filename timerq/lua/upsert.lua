@@ -111,6 +111,13 @@ local function totals_of(record)
   return int(fired) .. ' ' .. int(missed) .. ' ' .. int(skipped)
 end
 
+-- Whether a recurring one, whose next instant is `at`, has fired in this very millisecond.
+local function has_just_fired(record, at)
+  local fired = tonumber(at) > now_ms and string.match(call('HGET', record, 't') or '', '^%d+')
+  local last = fired and call('HGET', record, 'l' .. int((fired + 9) % 10))
+  return last and string.match(last, '^%d+ (%d+)') == int(now_ms)
+end
+
 local function dead_below(floor)
   if floors[floor] == nil then floors[floor] = tonumber(call('GET', floor) or nil) or false end
   return floors[floor]
@@ -194,6 +201,11 @@ local function upsert(record, id, own, floor, once, set, when, options, from, to
       end
       if set then call('ZADD', set, generation, id) end
       return 'UNCHANGED ' .. version .. ' ' .. at .. ' ' .. want .. ' ' .. n .. ' ' .. totals_of(record)
+    end
+    if kind == 'e' and due == now_ms and byte(when) == 64 and totals and reset ~= '1' and has_just_fired(record, at) then
+      due = due + tonumber(string.match(definition, '^e(%d+)')) -- a change moves the next fire, and fires nothing again
+      if due > MAX_MS then return 'INVALID delay' end
+      due_text = int(due)
     end
     if options ~= '' then -- only now: one that is stored just so may have its last occurrence before it
       if ending ~= '-' and due > tonumber(ending) then return 'INVALID until' end
