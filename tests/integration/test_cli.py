@@ -234,6 +234,10 @@ def test_list_goes_page_by_page(run: Run, queue: TimerQueue) -> None:
     run("init", "--partitions", "3")
     queue.upsert_many({"key": f"k{i:04}", "event": Event("t"), "delay": "1h"} for i in range(450))
     assert [found["key"] for found in objects(run("list", "--json"))] == [f"k{i:04}" for i in range(450)]
+    assert run("list", "--prefix", "k", "--limit", "3").stderr.startswith("There is more behind")
+    none = run("list", "--prefix", "x", "--tenant", "acme")
+    assert (none.stdout, none.stderr) == ("", "There is none in namespace timerq, tenant acme.\n")
+    assert run("list", "--prefix", "x", "--json").stderr == ""
     plain = run("list").stdout.splitlines()
     assert plain[0].split()[:3] == ["KEY", "OWNER", "DUE"]
     assert len(plain) == 451

@@ -74,6 +74,7 @@ def list_(
         raise click.BadParameter("want 1 or more", param_hint="--limit")
     rows = show.Rows("key", "owner", "due", "in", "state", "timing", "type", whole=("due", "in", "timing"))
     cursor: str | None = None
+    shown = 0
     with target.open() as queue:
         pages: Iterator[tuple[list[Schedule], str | None]]
         if by_due:
@@ -85,11 +86,15 @@ def list_(
             )
         for schedules, place in pages:
             cursor = place
+            shown += len(schedules)
             if as_json:
                 for schedule in schedules:
                     show.say_json(show.schedule_words(schedule))
             else:
                 rows.add(map(_row, schedules))
+    if not shown and not as_json:
+        where = target.resolve()
+        show.note(f"There is none in namespace {where.namespace}, tenant {where.tenant}.")
     if limit is not None and cursor is not None:
         if as_json:
             show.say_json({"cursor": cursor})
