@@ -84,6 +84,10 @@ def test_a_file_is_planned_applied_changed_and_pruned(run: Run, write: Write, qu
         "set web: 1 to create, 1 to change, 1 to remove\n"
     )
     assert "--prune" in planned.stderr
+    before = labels(queue)
+    assert run("apply", path, "--dry-run").stdout == planned.stdout
+    tried = run("apply", path, "--dry-run", "--prune")
+    assert (tried.stdout, tried.stderr, labels(queue)) == (planned.stdout, "", before)
     assert run("apply", path).stdout.endswith("set web: 1 replaced, 1 created\n")
     assert set(labels(queue)) == {"morning", "tidy", "cleanup"}
     pruned = run("apply", path, "--prune")

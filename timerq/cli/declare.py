@@ -49,6 +49,12 @@ def _set_option(command: F) -> F:
     )(command)
 
 
+def _dry_run_option(command: F) -> F:
+    return click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")(
+        command
+    )
+
+
 def _apply_options(command: F) -> F:
     for option in (
         click.option(
@@ -89,9 +95,10 @@ def plan(target: Target, /, path: str, label: str | None, as_json: bool) -> None
 @click.command(cls=QueueCommand)
 @click.argument("path")
 @_set_option
+@_dry_run_option
 @_apply_options
 @pass_target
-def apply(target: Target, /, path: str, label: str | None, as_json: bool, **how: Any) -> None:
+def apply(target: Target, /, path: str, label: str | None, dry_run: bool, as_json: bool, **how: Any) -> None:
     """Store the schedules of PATH, each atomically; those that have not changed are not touched.
 
     They carry the name of their set. With --prune, what the set declared before and no longer does is cancelled, and
@@ -105,7 +112,7 @@ def apply(target: Target, /, path: str, label: str | None, as_json: bool, **how:
     """
     declared = _load(path, label)
     with target.open() as queue:
-        _apply(queue, declared, target, as_json, **how)
+        _do(queue, declared, target, dry_run, as_json, **how)
 
 
 @click.command(cls=QueueCommand)
@@ -116,7 +123,7 @@ def apply(target: Target, /, path: str, label: str | None, as_json: bool, **how:
 )
 @click.option("--prefix", metavar="TEXT", default="", help="Goes before the names cron-1, cron-2, …")
 @_set_option
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@_dry_run_option
 @_apply_options
 @pass_target
 def crontab(
@@ -157,16 +164,22 @@ def crontab(
                 "do not are left out by exclude."
             )
     with target.open() as queue:
-        if dry_run:
-            show_plan(plan_for(queue, declared), as_json, how["prune"], how["take_over"])
-        else:
-            _apply(queue, declared, target, as_json, **how)
+        _do(queue, declared, target, dry_run, as_json, **how)
 
 
 def _load(path: str, label: str | None) -> DeclaredSet:
     if not os.path.exists(path) and (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)  # as python -m does
     return load(path, label, _HINT)
+
+
+def _do(
+    queue: TimerQueue, declared: DeclaredSet, target: Target, dry_run: bool, as_json: bool, **how: Any
+) -> None:
+    if dry_run:
+        show_plan(plan_for(queue, declared), as_json, how["prune"], how["take_over"])
+    else:
+        _apply(queue, declared, target, as_json, **how)
 
 
 def _apply(
