@@ -40,6 +40,7 @@ from timerq.commands.options import Membership
 from timerq.commands.queue import CallQueue
 from timerq.commands.ranges import key_range
 from timerq.exchange import check_durability
+from timerq.model import instant_text
 from timerq.timing import MAX_INSTANT_MS
 
 TAGS = tuple(b"{ns:%d}" % p for p in range(7))
@@ -647,7 +648,11 @@ def test_what_an_upsert_says(
         stored = result.schedule
         totals = (stored.fired_total, stored.missed_total, stored.skipped_total)
         assert totals == ((7, 8, 9) if outcome in ("REPLACED", "UNCHANGED") else (0, 0, 0))
-    assert outcome in repr(result)
+    due = "" if at_ms is None else f", at {instant_text(at_ms)}"
+    whose = "'k' of 'o'" if result.owner else "'k'"
+    assert (
+        repr(result) == f"<Handle {outcome} {whose}" + (f", version {version}" if version else "") + f"{due}>"
+    )
 
 
 @pytest.mark.parametrize("field", ["delay", "until", "limit", "mode", "idempotency_key"])

@@ -18,7 +18,7 @@ from timerq.model import (
     Schedule,
     State,
     Timing,
-    to_datetime,
+    instant_text,
 )
 from timerq.timing import NO_WORDS, Duration, Exclusion, Instant, Words, resolve_timing
 from timerq.timing.calendar import MAX_EXCLUSIONS, MAX_EXPRESSIONS
@@ -221,8 +221,11 @@ class Upserted:
         return 0, 0, 0, 0
 
     def __repr__(self) -> str:
-        due = "" if self.at_ms is None else f" at {to_datetime(self.at_ms).isoformat()}"
-        return f"<{self.outcome} {self.key!r} version {self.version}{due}>"
+        """What became of it, in one line, as of a `Change`."""
+        of = "" if self.owner is None else f" of {self.owner!r}"
+        version = f", version {self.version}" if self.version else ""
+        due = "" if self.at_ms is None else f", at {instant_text(self.at_ms)}"
+        return f"<Handle {self.outcome} {self.key!r}{of}{version}{due}>"
 
 
 def timing_of(upsert: Upsert) -> Timing:
