@@ -94,14 +94,17 @@ def test_a_one_shot_that_fired_leaves_no_entry_but_what_was_done_to_it(
     queue.upsert("k", TICK, delay="1m")
     clock.advance("1m")
     assert fire_due(queue) == 1
-    said, look = sentences(queue.why("k"))
+    said, look, failed = sentences(queue.why("k"))
     assert look == "Look for its event on the stream events with: timerq tail --no-follow --key k"
+    assert (
+        failed == "Whether handling it failed is seen with: timerq tail --stream errors --no-follow --key k"
+    )
     assert "the log, which has forgotten nothing, has no entry for it" in said
     queue.upsert("k", TICK, delay="1m")
     queue.upsert("k", TICK, delay="2m")
     clock.advance("2m")
     assert fire_due(queue) == 1
-    said = sentences(queue.why("k"))[-2]
+    said = sentences(queue.why("k"))[-3]
     assert said.startswith(
         "Nothing waits under this key now. What was set at 2026-01-01 00:01:00Z went without an"
     )
@@ -306,7 +309,7 @@ def test_why_of_a_cancelled_one_is_an_answer(run: Run) -> None:
     result = run("why", "k")
     assert result.exit_code == 0
     assert re.search(r": cancelled( by \S+)?\.$", result.stdout, re.MULTILINE)
-    assert result.stdout.splitlines()[-2].startswith("Nothing waits under this key now.")
+    assert result.stdout.splitlines()[-3].startswith("Nothing waits under this key now.")
 
 
 @pytest.mark.one_server

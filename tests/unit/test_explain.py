@@ -404,7 +404,10 @@ def test_where_the_memory_begins_is_said_only_where_something_is_gone() -> None:
         (
             (log(5, "cancelled"),),
             {},
-            ["Look for its event on the stream events with: timerq tail --no-follow --key k"],
+            [
+                "Look for its event on the stream events with: timerq tail --no-follow --key k",
+                "Whether handling it failed is seen with: timerq tail --stream errors --no-follow --key k",
+            ],
         ),
         ((log(5, "triggered", "0-1-t2"),), {}, ["09:00:00Z went without an entry", "or is consumed"]),
         ((), {"unreadable": "unreadable record of 'k'."}, ["cannot be read: unreadable record of 'k'."]),

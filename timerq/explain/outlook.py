@@ -200,4 +200,6 @@ def nothing(history: History, left: int, when: When) -> Iterator[str]:
             else "the log has no entry for it: it was never set, or it has fired, or it went before that"
         )
         yield f"Nothing waits under this key, and {known}; {LEAVES_NO_TRACE}."
-    yield f"Look for its event on the stream events with: timerq tail --no-follow --key {shlex.quote(history.key)}"
+    key = shlex.quote(history.key)
+    yield f"Look for its event on the stream events with: timerq tail --no-follow --key {key}"
+    yield f"Whether handling it failed is seen with: timerq tail --stream errors --no-follow --key {key}"
