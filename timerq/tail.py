@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 
 from timerq import codec, keys
 from timerq.commands.command import Namespace
-from timerq.commands.entries import read_entries
+from timerq.commands.entries import NUMBERS, read_entries, what_is_wrong
 from timerq.errors import ContractBroken
 from timerq.exchange import unavailable
 from timerq.model import check_plain_name, to_datetime
@@ -104,7 +104,7 @@ def read_event(
     """One stream entry as an event."""
     try:
         text = {name: fields[name.encode()].decode() for name in _TEXTS}
-        number = {name: int(fields[name.encode()]) for name in _NUMBERS}
+        number = {name: int(fields[name.encode()]) for name in NUMBERS}
         return Published(
             partition=partition,
             entry=entry.decode(),
@@ -125,15 +125,12 @@ def read_event(
             backfill=fields.get(b"backfill") == b"1",
             stream=stream,
         )
-    except KeyError as error:
-        why = f"it has no field {error.args[0]!r}"
-    except (ValueError, ContractBroken) as error:
-        why = str(error)
+    except (KeyError, ValueError, ContractBroken) as error:
+        why = what_is_wrong(fields, error)
     return Unreadable(partition, entry.decode(errors="replace"), why, dict(fields))
 
 
 _TEXTS = ("id", "type", "key", "tenant", "owner", "content_type")
-_NUMBERS = ("at", "fired_ms", "n", "version", "missed")
 
 
 class Tail:

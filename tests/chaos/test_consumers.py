@@ -654,7 +654,7 @@ def test_what_lies_beside_an_event_that_kills_its_consumers_is_handled(
     ((_, letter),) = redis_client.xrange(dead(arena.namespace.tags[0], b"events", GROUP.encode()))
     assert (letter[b"attempts"], letter[b"error"]) == (
         b"4",
-        b"no handling of it has ended: 4 of 4 had begun",
+        b"handling 4 of 4 never ended: its process died, or lost the event",
     )
     assert nothing_is_left(redis_client, arena.namespace, GROUP)
 

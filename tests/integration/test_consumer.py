@@ -169,7 +169,7 @@ def test_payloads_fit_the_model_or_are_dead_at_once(queue: TimerQueue, redis_cli
 
 @pytest.mark.one_server
 def test_an_entry_that_cannot_be_read_does_not_stop_the_others(
-    redis_url: str, queue: TimerQueue, redis_client: redis.Redis
+    redis_url: str, queue: TimerQueue, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen = Seen()
     assert queue.namespace is not None
@@ -184,6 +184,7 @@ def test_an_entry_that_cannot_be_read_does_not_stop_the_others(
     (letter,) = dead_letters(redis_client, queue)
     assert b"unreadable" in letter[b"error"]
     assert letter[b"foreign"] == b"\xff"
+    assert f"cannot be read; it is a dead letter of group {GROUP}: it has no field 'id'" in caplog.text
     with Events(redis_url, queue.namespace, "errors") as errors:
         (told,) = errors.wait(1)
     assert told.type == "handler.dead"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import redis
+from pydantic import BaseModel
 
 from timerq import Event, TimerqError
 from timerq.commands.command import Steps
@@ -23,6 +25,10 @@ START_MS = 1_767_225_600_000
 MINUTE = 60_000
 NOWHERE = "redis://127.0.0.1:1/0"
 """Where an app is before a kit lends it another place; nothing is ever sent there."""
+
+
+class Order(BaseModel):
+    order_id: int
 
 
 @pytest.fixture(params=["fakeredis", "redis"])
@@ -310,3 +316,47 @@ def test_several_consumers_take_turns_each_with_its_own_stream_and_group(kit):
     kit.queue.upsert("p", Event("order"), delay="1m")
     kit.advance("1m")
     assert said[4:] == [("audit", "order", 1441), ("billing", "order", 1441)]
+
+
+def test_a_traceback_begins_with_the_handler_and_a_payload_that_does_not_fit_has_none() -> None:
+    app = Consumer(NOWHERE, group="g")
+
+    @app.on("slow", attempts=1)
+    async def slow(event: Delivery, ctx: AsyncContext) -> None:
+        raise ValueError("late")
+
+    @app.on("blocking", attempts=1)
+    def blocking(event: Delivery) -> None:
+        raise ValueError("late")
+
+    @app.on("plain", attempts=1)
+    async def plain(event: Delivery) -> None:
+        raise ValueError("late")
+
+    @app.on("checked")
+    async def checked(order: Order) -> None:
+        raise AssertionError("it does not fit")
+
+    with TestQueue(handlers=app) as kit:
+        for name in ("slow", "blocking", "plain", "checked"):
+            kit.queue.publish(Event(name, {}), key=name)
+        kit.advance("1m")
+        traces = {letter.type: letter.traceback.splitlines() for letter in kit.queue.dead_list("g")}
+    for name in ("slow", "blocking", "plain"):
+        assert traces[name][0] == "Traceback (most recent call last):"
+        assert traces[name][1].endswith(f"in {name}")
+        assert len([line for line in traces[name] if line.startswith("  File ")]) == 1
+    assert "InvalidPayload: " in traces["checked"][0]
+
+
+def test_of_a_type_that_no_handler_wants_the_log_tells_once(caplog: pytest.LogCaptureFixture) -> None:
+    acks, buries = Consumer(NOWHERE, group="acks"), Consumer(NOWHERE, group="buries", unwanted="dead")
+    with TestQueue() as kit, caplog.at_level(logging.INFO, logger="timerq.consumer"):
+        for n in range(150):
+            kit.queue.publish(Event(f"odd.{n}"), key="k")
+            kit.queue.publish(Event(f"odd.{n}"), key="k")
+        kit.advance("1m", [acks, buries])
+    said = [message for message in caplog.messages if message.startswith("no handler here")]
+    what = "no handler here for events of type odd.0 on stream events: they are %s (said once for each type)"
+    assert said.count(what % "acknowledged unhandled") == said.count(what % "dead letters") == 1
+    assert len(said) == 200  # of 100 types for each group: types may be made up without end

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from timerq import codec
 from timerq.commands.consume import RawDelivery
+from timerq.commands.entries import what_is_wrong
 from timerq.errors import ContractBroken
 from timerq.model import Delivery, make_delivery
 
@@ -38,10 +39,8 @@ def decode(raw: RawDelivery, *, partition: int, stream: str, group: str) -> Deli
             raw.entry.decode(),
             fields.get(b"backfill") == b"1",
         )
-    except KeyError as error:
-        raise ContractBroken(f"it has no field {error.args[0].decode()!r}") from None
-    except ValueError as error:
-        raise ContractBroken(str(error)) from None
+    except (KeyError, ValueError) as error:
+        raise ContractBroken(what_is_wrong(fields, error)) from None
 
 
 def lane_of(fields: Mapping[bytes, bytes]) -> tuple[bytes, bytes]:

@@ -97,9 +97,8 @@ class Desk:
             return 0
         if event.attempt > handler.attempts:  # its handlings began, and none was heard of again
             begun = event.attempt - 1
-            verdict = Verdict(
-                "reject", error=f"no handling of it has ended: {begun} of {handler.attempts} had begun"
-            )
+            what = f"handling {begun} of {handler.attempts} never ended: its process died, or lost the event"
+            verdict = Verdict("reject", error=what)
             service.reporter.failed(replace(event, attempt=begun), handler, verdict, None, 0)
             self._put(Held(raw), self._not_begun(raw, verdict.error), "reject")
             return 0
@@ -250,6 +249,7 @@ class Desk:
         service = self._service
         service.counts.unwanted += 1
         how = service.app.unwanted
+        service.reporter.unwanted(event.type, how)
         if how == "ack":
             settlement = Settlement(raw.entry, raw.delivery, "ack")
         elif how == "dead":

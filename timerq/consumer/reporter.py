@@ -19,6 +19,14 @@ ERRORS = "errors"
 """The stream of what operators should know."""
 
 _MAX_TRACE_BYTES = 4_000
+_MAX_UNWANTED = 100
+"""Of so many types it is said that no handler wants them: types may be made up without end."""
+
+_UNWANTED = {
+    "ack": "acknowledged unhandled",
+    "dead": "dead letters",
+    "leave": "left to other processes of the group",
+}
 
 Publish = Callable[[str, Event, str, str | None], Awaitable[Any]]
 """Publishes for a tenant an event under a key and an owner."""
@@ -32,6 +40,7 @@ class Reporter:
         self._group = group
         self._publish = publish
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unwanted: set[str] = set()
 
     def failed(
         self,
@@ -75,7 +84,10 @@ class Reporter:
     def unreadable(self, raw: RawDelivery, why: ContractBroken) -> None:
         """An entry cannot be read; it is a dead letter."""
         entry = raw.entry.decode()
-        logger.error("entry %s of stream %s cannot be read: %s", entry, self._stream, why)
+        logger.error(
+            "entry %s of stream %s cannot be read; it is a dead letter of group %s: %s",
+            *(entry, self._stream, self._group, why),
+        )
         payload = {
             "reason": f"unreadable: {why}",
             "entry": entry,
@@ -87,6 +99,16 @@ class Reporter:
         except ValueError:
             tenant = "default"
         self._tell(tenant, "handler.dead", payload, f"{self._stream}/{entry}", None)
+
+    def unwanted(self, event_type: str, how: str) -> None:
+        """No handler wants events of this type; ``how`` they are treated is told, once for each type."""
+        if event_type in self._unwanted or len(self._unwanted) >= _MAX_UNWANTED:
+            return
+        self._unwanted.add(event_type)
+        logger.info(
+            "no handler here for events of type %s on stream %s: they are %s (said once for each type)",
+            *(event_type, self._stream, _UNWANTED[how]),
+        )
 
     async def flush(self) -> None:
         """Waits until all is told."""

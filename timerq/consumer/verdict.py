@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,6 +13,8 @@ from timerq.errors import Incomplete, InvalidPayload
 MAX_OUTCOME_BYTES = 200
 MAX_ERROR_BYTES = 1_000
 MAX_TRACEBACK_BYTES = 6_000
+
+_HERE = os.path.join(os.path.dirname(__file__), "")
 
 
 @dataclass(slots=True)
@@ -36,6 +39,7 @@ def succeeded(result: Any) -> Verdict:
 
 def failed(handler: Handler, attempt: int, error: BaseException, luck: float) -> Verdict:
     """Handling number ``attempt`` ended with ``error``; ``luck`` is a random number from 0 to 1."""
+    _leave_out_ours(error)
     told = bounded(describe(error), MAX_ERROR_BYTES)
     trace = "" if isinstance(error, Incomplete) and error.__traceback__ is None else _traceback(error)
     if attempt < handler.attempts and is_worth_it(handler, error):
@@ -74,6 +78,15 @@ def _text(thing: Any) -> str:
         return thing if isinstance(thing, str) else str(thing)
     except Exception:  # a broken __str__ must not hide what failed
         return f"a {type(thing).__name__}"
+
+
+def _leave_out_ours(error: BaseException) -> None:
+    """Takes the way from the consumer to the handler off its traceback: nobody looks there for what failed."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HERE):
+        trace = trace.tb_next
+    if trace is not None or isinstance(error, InvalidPayload):
+        error.__traceback__ = trace
 
 
 def _traceback(error: BaseException) -> str:
