@@ -271,6 +271,22 @@ def test_what_counts_as_a_failure(queue: TimerQueue, redis_client: redis.Redis) 
     async def cancelled(event: Delivery) -> None:
         raise asyncio.CancelledError
 
+    def cancel_oneself() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    @app.on("cancels-itself", **options)
+    async def cancels_itself(event: Delivery) -> None:
+        cancel_oneself()
+        await asyncio.sleep(60)
+
+    @app.on("cancels-itself-later", **options)
+    async def cancels_itself_later(event: Delivery, ctx: AsyncContext) -> None:
+        await asyncio.sleep(0)
+        cancel_oneself()
+        await asyncio.sleep(60)
+
     @app.on("forgot", **options)
     def forgot(event: Delivery) -> Any:
         return incomplete(event)
@@ -321,6 +337,7 @@ def test_what_counts_as_a_failure(queue: TimerQueue, redis_client: redis.Redis) 
     assert "SystemExit" in letters["exits"]
     assert "SystemExit" in letters["exits-async"]
     assert letters["cancelled"] == "CancelledError"
+    assert letters["cancels-itself"] == letters["cancels-itself-later"] == "CancelledError"
     assert letters["panics"] == letters["panics-async"] == letters["panics-later"] == "Panic"
     assert "async def" in letters["forgot"]
     assert "StopIteration" in letters["stops"]

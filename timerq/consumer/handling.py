@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import random
 import time
 from collections import deque
 from collections.abc import Coroutine
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from timerq.commands.consume import RawDelivery
 from timerq.consumer.begun import Begun
 from timerq.consumer.handlers import Handler
-from timerq.consumer.verdict import Verdict
+from timerq.consumer.verdict import Verdict, failed
 from timerq.model import Delivery
 
 if TYPE_CHECKING:
@@ -141,9 +142,14 @@ class Handlings:
                 if time.monotonic() >= raw.fresh_until_s and not await desk.may_begin(held):
                     return
                 verdict, error, thread = await self._run(held, event, handler)
-        except asyncio.CancelledError:  # its time to drain is up
-            desk.cut_short(held)
-            raise
+        except asyncio.CancelledError as cancelled:
+            if self._service.is_ending:  # its time to drain is up
+                desk.cut_short(held)
+                raise
+            # by its handler, which would do so each time that it comes back
+            desk.conclude(
+                held, event, handler, failed(handler, event.attempt, cancelled, random.random()), cancelled
+            )
         except Exception:
             desk.failed(held)
         else:

@@ -71,11 +71,13 @@ class Service:
         self._calls: dict[str, tuple[Scope, AsyncCalls]] = {}
         self._ahead_us = 0
         self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------------------------------------ its life
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Reads until `stop`, then drains; waits for Redis where it is away. Raises `NamespaceMismatch`."""
+        self._task = asyncio.current_task()
         try:
             if await self.open():
                 await self._serve(ready)
@@ -93,6 +95,11 @@ class Service:
     def is_stopping(self) -> bool:
         """Whether nothing new is to be started."""
         return self._stopping.is_set()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether handlings may be cut short: it stops, or its task was cancelled and has not come to stop yet."""
+        return self.is_stopping or (self._task is not None and self._task.cancelling() > 0)
 
     async def open(self) -> bool:
         """Opens the namespace; False where it is stopped before Redis is there."""
