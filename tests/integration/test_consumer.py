@@ -21,7 +21,8 @@ from tests.support.events import Events, Stopwatch
 from tests.support.proxy import Proxy, wait_for
 from timerq import Event, InvalidSchedule, TimerQueue, Upsert, schedule
 from timerq.commands.command import MAX_ITEMS
-from timerq.consumer import AsyncContext, Consumer, Context, ending, service
+from timerq.commands.consume import settle
+from timerq.consumer import AsyncContext, Consumer, Context, desk, ending, service
 from timerq.consumer import lanes as lanes_room
 from timerq.dispatcher import Dispatcher
 from timerq.embedded import EmbeddedRedis
@@ -146,6 +147,37 @@ def test_what_nobody_wants(queue: TimerQueue, redis_client: redis.Redis) -> None
     assert len(dead_letters(redis_client, queue, "buries")) == 3
     assert pending(redis_client, queue, "leaves") == 3
     assert (first.counts.handled, second.counts.dead) == (0, 0)
+
+
+@pytest.mark.one_server
+def test_large_events_that_die_together_are_buried_a_few_at_a_time(
+    queue: TimerQueue, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def watched(*words: Any) -> Any:
+        calls.append(sum(item.verb == "reject" for item in words[-1]))
+        return settle(*words)
+
+    monkeypatch.setattr(desk, "settle", watched)
+    app = Consumer(queue, group=GROUP, unwanted="dead")
+    all_began: list[asyncio.Event] = []
+
+    @app.on("t", attempts=1)
+    async def fails_with_the_others(event: Delivery) -> Incomplete:
+        all_began[:] = all_began or [asyncio.Event()]
+        if event.payload[0] == 9:
+            all_began[0].set()
+        await all_began[0].wait()
+        return Incomplete("no")
+
+    for n in range(10):
+        for type in ("t", "unheard of"):
+            queue.publish(Event(type, [n, "x" * 60_000]), key=f"k{n}")
+    with Running(app):
+        wait_for(lambda: len(dead_letters(redis_client, queue)) == 20, "all are given up")
+    assert sum(calls) == 20
+    assert max(calls) <= 4  # 256 KiB
 
 
 @pytest.mark.one_server

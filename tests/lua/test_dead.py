@@ -187,6 +187,14 @@ def test_they_are_counted_without_being_read(group: Group) -> None:
 
 
 @pytest.mark.parametrize("verb", [dead_replay, dead_discard])
+def test_large_ones_are_settled_a_few_at_a_time(group: Group, verb: Any) -> None:
+    die(group, *[f"k{i}" for i in range(12)], payload="x" * 60_000)
+    pieces: list[int] = []
+    assert group.partition.run(verb(group.partition.scope, "events", "g", told=pieces.append)) == 12
+    assert max(pieces) * 60_000 < 262_144 + 60_000
+
+
+@pytest.mark.parametrize("verb", [dead_replay, dead_discard])
 def test_the_oldest_few_first_and_each_piece_is_told(group: Group, verb: Any) -> None:
     die(group, *[f"k{i:03}" for i in range(300)])
     pieces: list[int] = []

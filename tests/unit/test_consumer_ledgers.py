@@ -118,7 +118,8 @@ def test_what_gathers_goes_together_and_in_order() -> None:
     assert {what[1:] for what in told} == {("ack", "SETTLED", False)}
 
 
-def test_large_ones_go_in_smaller_batches() -> None:
+@pytest.mark.parametrize("weight", [{"traceback": "x" * 6_000}, {"copied_bytes": 6_000}])
+def test_large_ones_go_in_smaller_batches(weight: dict[str, Any]) -> None:
     sent: list[int] = []
 
     async def send(items: Sequence[Settlement]) -> list[str]:
@@ -127,12 +128,12 @@ def test_large_ones_go_in_smaller_batches() -> None:
 
     async def play() -> None:
         outbox: Outbox[int] = Outbox(send, lambda *what: None)
-        for n in range(40):
-            outbox.put(Settlement(b"%d-0" % n, 1, "reject", traceback="x" * 6_000))
+        for n in range(100):
+            outbox.put(Settlement(b"%d-0" % n, 1, "reject", **weight))
         await outbox.flush()
 
     run(play())
-    assert sum(sent) == 40
+    assert sum(sent) == 100
     assert max(sent) * 6_000 < 262_144
 
 

@@ -56,6 +56,11 @@ class RawDelivery:
     counts: bool = True
     fresh_until_s: float = math.inf
 
+    @property
+    def bytes(self) -> int:
+        """What the entry weighs."""
+        return sum(len(name) + len(value) for name, value in self.fields.items())
+
 
 @dataclass(slots=True)
 class Received:
@@ -183,7 +188,8 @@ class Settlement:
     ``ack``: it is handled; ``outcome`` (a text) is kept with the last fires of its schedule.
     ``retry``: it failed, with ``error``, and is tried again at ``at_ms`` (epoch ms).
     ``reject``: it is given up: a dead letter with ``error``, ``traceback`` and what came before. Where it was not
-    ``begun`` now, this attempt is none.
+    ``begun`` now, this attempt is none. ``copied_bytes`` is what the entry weighs, which is copied: so that whoever
+    sends several does not send too many at once.
     ``extend``: it is held for ``lease_ms`` from now.
     ``begin``: its handling begins, which an attempt that does not count yet needs to count; one that was cancelled, or
     whose owner has gone, since it was handed out is not to be handled, and acknowledged (``STALE``).
@@ -199,6 +205,7 @@ class Settlement:
     traceback: str = ""
     outcome: str = ""
     begun: bool = True
+    copied_bytes: int = 0
 
 
 def settle(

@@ -261,7 +261,7 @@ class Desk:
 
     def _not_begun(self, raw: RawDelivery, error: str) -> Settlement:
         """It is given up without this attempt."""
-        return Settlement(raw.entry, raw.delivery, "reject", error=error, begun=False)
+        return Settlement(raw.entry, raw.delivery, "reject", error=error, begun=False, copied_bytes=raw.bytes)
 
     def _ended(
         self, held: Held, event: Delivery, handler: Handler, verdict: Verdict, error: BaseException | None
@@ -270,13 +270,12 @@ class Desk:
             self._put(held, Settlement(held.raw.entry, held.raw.delivery, "ack"), "ack")
             return
         settlement = Settlement(
-            held.raw.entry,
-            held.raw.delivery,
-            verdict.verb,
+            *(held.raw.entry, held.raw.delivery, verdict.verb),
             at_ms=self._service.now_ms() + verdict.wait_ms if verdict.verb == "retry" else 0,
             error=verdict.error,
             traceback=verdict.traceback,
             outcome=verdict.outcome,
+            copied_bytes=held.raw.bytes if verdict.verb == "reject" else 0,
         )
         if verdict.verb != "ack":
             self._service.reporter.failed(event, handler, verdict, error, settlement.at_ms)

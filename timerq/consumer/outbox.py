@@ -105,7 +105,7 @@ class Outbox(Generic[H]):
             settlement = self._letters[0].settlement
             size += 100
             if settlement.verb != "ack":  # of a character up to four bytes
-                size += 4 * (len(settlement.error) + len(settlement.traceback))
+                size += 4 * (len(settlement.error) + len(settlement.traceback)) + settlement.copied_bytes
             if batch and size > MAX_BYTES:
                 break
             batch.append(self._letters.popleft())

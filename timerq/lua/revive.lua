@@ -47,10 +47,12 @@ end
 -- the first write is one that a server out of memory refuses: nothing is then half done
 redis.call('HSET', k_meta, 'revived_ms', int(now_ms))
 for a = first_item_arg, #ARGV do
-  local letter = bytes <= BYTES and redis.call('XRANGE', k_dead, ARGV[a], ARGV[a])[1]
+  local is_enough = bytes > BYTES
+  local letter = not is_enough and redis.call('XRANGE', k_dead, ARGV[a], ARGV[a])[1]
   local tenant = letter and tenant_of(letter[2])
+  for i = 1, letter and #letter[2] or 0 do bytes = bytes + #letter[2][i] end
   local line
-  if bytes > BYTES then
+  if is_enough then
     line = 'LATER'
   elseif not letter or (tenant and tenant ~= a_tenant) then
     line = 'NOT_FOUND'
@@ -65,7 +67,6 @@ for a = first_item_arg, #ARGV do
       if letter[2][i] ~= 'only' then
         fields[#fields + 1] = letter[2][i]
         fields[#fields + 1] = letter[2][i + 1]
-        bytes = bytes + #letter[2][i + 1]
       end
     end
     fields[#fields + 1], fields[#fields + 2] = 'only', a_group
