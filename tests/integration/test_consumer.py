@@ -427,6 +427,29 @@ def test_an_ordered_group_keeps_each_lane_in_order(queue: TimerQueue, redis_clie
 
 
 @pytest.mark.one_server
+def test_a_new_owner_does_not_wait_for_what_the_one_before_left_to_be_tried_again(queue: TimerQueue) -> None:
+    seen = Seen()
+    app = Consumer(queue, group=GROUP, ordered=True)
+
+    @app.on("fails", backoff="1h", max_backoff="1h")
+    async def fails(event: Delivery) -> Incomplete:
+        return Incomplete("no")
+
+    @app.on("t")
+    async def handle(event: Delivery) -> None:
+        seen.add(event.payload)
+
+    queue.publish(Event("fails"), key="k", owner="o")
+    with Running(app):
+        wait_for(lambda: app.counts.retried == 1, "it waits to be tried again")
+        queue.publish(Event("t", "old"), key="k", owner="o")
+        queue.owner("o").destroy()
+        queue.publish(Event("t", "new"), key="k", owner="o")
+        assert seen.wait(1) == ["new"]
+        wait_for(lambda: app.counts.stale == 2, "what was the old one's is dropped")
+
+
+@pytest.mark.one_server
 def test_a_retrying_event_holds_its_own_lane_only(queue: TimerQueue) -> None:
     seen = Seen()
     app = Consumer(queue, group=GROUP, ordered=True)

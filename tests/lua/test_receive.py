@@ -622,3 +622,43 @@ def test_many_stale_ones_end_a_call_that_says_to_ask_again(group: Group) -> None
     assert (first.deliveries, first.stale, first.wait_us, first.end) == ([], 20, 0, None)
     second = group.read(count=20)
     assert (keys_of(second.deliveries), second.stale) == (["last"], 10)
+
+
+@pytest.mark.parametrize("ends", ["cancel", "destroy", "supersede", "nothing"])
+def test_what_is_dead_holds_up_its_lane_no_longer(group: Group, ends: str) -> None:
+    p = group.partition
+    fire(group, owner="o", delay=0)
+    epoch = group.lead()
+    (raw,) = group.get(epoch=epoch)
+    group.settle(raw, "retry", at_ms=p.now + 3_600_000, error="boom")
+    if ends == "cancel":
+        p.do(cancel.item(p.scope, "k", owner="o"))
+    elif ends == "destroy":
+        p.run(owner.destroy(p.scope, owner.Owned(p.scope.tenant_bytes, b"o", 0)))
+    elif ends == "supersede":
+        p.upsert("k", owner="o", delay=1000)
+    received = group.read(epoch=epoch, drop_superseded=ends == "supersede")
+    if ends == "nothing":
+        assert (received.stale, received.cleared) == (0, ())
+        assert list(group.retries()) == [raw.entry]
+    else:
+        assert (received.stale, received.cleared) == (1, (raw.entry,))
+        assert group.pending() == {}
+        assert group.retries() == {}
+    group.check()
+
+
+def test_of_many_that_wait_the_dead_ones_are_found_piece_by_piece(group: Group) -> None:
+    p = group.partition
+    epoch = group.lead()
+    group.publish(*[f"k{n}" for n in range(130)], owner="alive")
+    group.publish("dead", owner="o")
+    for raw in group.get(epoch=epoch, count=200):
+        group.settle(raw, "retry", at_ms=p.now + 3_600_000, error="boom")
+    p.run(owner.destroy(p.scope, owner.Owned(p.scope.tenant_bytes, b"o", 0)))
+    stale = 0
+    for _ in range(130):
+        p.now += 1000
+        stale += group.read(epoch=epoch).stale
+    assert stale == 1
+    assert len(group.retries()) == 130

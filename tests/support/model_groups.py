@@ -94,6 +94,8 @@ class Handling(Firing):
         if asked.after is not None:
             self._page(now, asked, group, got)
         else:
+            if asked.epoch is not None:
+                self._end_dead_waits(now, asked, group)
             for waiting in (group.retries, group.leases):
                 due = sorted((until, entry) for entry, until in waiting.items() if until <= now)
                 entries = [entry for _, entry in due[: asked.limit - got.looked]]
@@ -115,6 +117,18 @@ class Handling(Firing):
         if asked.epoch is None:
             got.cleared.clear()
         return got
+
+    def _end_dead_waits(self, now: int, asked: Asked, group: Group) -> None:
+        """What holds up its lane until it is tried again, and is dead, waits no longer."""
+        for entry, until in group.retries.items():
+            hold, event = group.holds.get(entry), self._find(asked.stream, entry)
+            if until <= now or hold is None or not hold.id or event is None:
+                continue
+            id = id_of(event)
+            if self._is_dead(asked.stream, id, event.word("id"), event.word("version")) or (
+                asked.drop_superseded and asked.stream != "errors" and self._is_superseded(id, event)
+            ):
+                group.retries[entry] = now
 
     def _page(self, now: int, asked: Asked, group: Group, got: Got) -> None:
         """What this consumer holds already; for the reader of an ordered group, all that is pending."""

@@ -290,6 +290,8 @@ class Reader:
         if received.void:
             self.desk.forget_waiting()
         for entry in received.cleared:
+            if (behind := self.desk.lanes.behind(entry)) is not None:
+                behind.fresh_until_s = 0.0  # what ended that one may have ended it, too
             self.desk.lanes.gone(entry)
         taken = 0
         for raw in received.deliveries:

@@ -49,7 +49,7 @@
 -- that is gone counts as begun once, and from then on only when it is said to begin: so who goes each time because of it is
 -- its own death, and what only lay beside it loses one attempt at the most.
 
-local ENTRIES, PIECE, USUAL_BYTES, STRANGERS = 200, 16, 65536, 1000
+local ENTRIES, PIECE, USUAL_BYTES, STRANGERS, WAITING = 200, 16, 65536, 1000, 100
 
 local call, match, byte, find = redis.call, string.match, string.byte, string.find
 local count = math.min(tonumber(a_count), ENTRIES)
@@ -323,6 +323,26 @@ local function adopt()
   end
 end
 
+-- Of those that wait for another try and hold up their lanes meanwhile, the dead ones wait no longer. (A piece of them: the next
+-- look is at the next piece.)
+local function end_dead_waits()
+  local count = call('ZCOUNT', k_retry, '(' .. now_text, '+inf')
+  if count == 0 or a_name == 'errors' then return end
+  local from = count > WAITING and math.floor(now_ms / 1000) * WAITING % count or 0
+  local entries = call('ZRANGEBYSCORE', k_retry, '(' .. now_text, '+inf', 'LIMIT', from, WAITING)
+  local found = call('HMGET', k_hold, unpack(entries))
+  local gone, known, floors, whose = {}, {}, {}, {}
+  for i = 1, #entries do
+    local event, id = match(found[i] or '', '^%S+ %d+ %d+ %d+ (%S+) %d+ (.*)$')
+    known[i] = event and append_floors_of(floors, whose, i, event, id)
+    gone[i] = known[i] and a_current == '1' and is_superseded(id, event, known[i])
+  end
+  mark_dead(gone, known, floors, whose)
+  for i = 1, #entries do
+    if gone[i] then call('ZADD', k_retry, now_text, entries[i]) end
+  end
+end
+
 local more, stream_end = '-', '-'
 local function receive()
   looked = 0
@@ -332,6 +352,7 @@ local function receive()
     more = read_page(call('XPENDING', unpack(words)))
     return
   end
+  if is_ordered then end_dead_waits() end
   if take_due(k_retry) then take_due(k_lease) end
   if a_fresh ~= '0' and read_new() then
     local last = call('XREVRANGE', k_stream, '+', '-', 'COUNT', 1)[1]

@@ -196,10 +196,8 @@ for i = 1, #words do
     elseif letter ~= 115 then
       of[#of + 1] = items[i]
       ids[#of] = id
-    elseif k_stream ~= PREFIX .. 's:errors' then -- the same rule as receive.lua's; an id that timerq gave has the version
-      local tenant, owner = match(id, '^([^%z]*)%z[^%z]*%z([^%z]*)$')
-      versions[items[i]] = tonumber(match(event, '^%d+%-(%d+)%-') or nil)
-      if tenant and versions[items[i]] then append_floors(floors, whose, items[i], event, id, tenant, owner) end
+    elseif k_stream ~= PREFIX .. 's:errors' then -- the same rule as receive.lua's
+      versions[items[i]] = append_floors_of(floors, whose, items[i], event, id)
     end
   end
 end

@@ -79,6 +79,15 @@ local function append_floors(floors, whose, place, event, id, tenant, owner)
   if owner ~= '' then floors[last + 1], whose[last + 1] = PREFIX .. 'floor:' .. tenant .. '\0' .. owner, place end
 end
 
+-- The same of one that was handed out, by its id: one that timerq gave has the version in it. Returns that; nil of any other.
+local function append_floors_of(floors, whose, place, event, id)
+  local version = tonumber(string.match(event, '^%d+%-(%d+)%-') or nil)
+  local tenant, owner = string.match(id, '^([^%z]*)%z[^%z]*%z([^%z]*)$')
+  if not version or not tenant then return nil end
+  append_floors(floors, whose, place, event, id, tenant, owner)
+  return version
+end
+
 -- Marks in `dead`, by their places, the versions that are at or below one of their floors.
 local function mark_dead(dead, versions, floors, whose)
   if #floors == 0 then return end
