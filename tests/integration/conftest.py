@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.events import Events
 from timerq import TimerQueue
+from timerq.consumer import loop
+from timerq.dispatcher import decide
 
 
 @pytest.fixture
@@ -21,3 +23,11 @@ def queue(redis_url: str) -> Iterator[TimerQueue]:
 def events(redis_url: str, queue: TimerQueue) -> Iterator[Events]:
     with Events(redis_url, queue.namespace) as events:
         yield events
+
+
+@pytest.fixture
+def only_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody in this process looks by chance: who hears no signal is late by a minute, which no test waits for."""
+    for name in ("NEAR_LOOK_US", "FAR_LOOK_US"):
+        monkeypatch.setattr(decide, name, 60_000_000)
+    monkeypatch.setattr(loop, "LOOK_S", 60.0)

@@ -36,7 +36,8 @@ def greet(event):
 @app.on("slow")
 def slow(event):
     say("slow begins")
-    time.sleep(1)
+    while not os.path.exists("go"):
+        time.sleep(0.01)
     say("slow ends")
 
 """
@@ -91,7 +92,7 @@ class Dev:
     def end(self, number: int = signal.SIGTERM) -> int:
         self._process.send_signal(number)
         code = self._process.wait(30)
-        self._reader.join(10)
+        self._reader.join(30)
         return code
 
     def kill(self) -> None:
@@ -99,7 +100,7 @@ class Dev:
             self._process.kill()
             self._process.wait()
         if self._process.stdout is not None:
-            self._reader.join(10)
+            self._reader.join(30)
             self._process.stdout.close()
 
 
@@ -134,6 +135,8 @@ def test_an_app_begins_anew_when_its_files_change(folder: Path, devs: list[Dev])
         queue.publish(Event("slow"), key="k")
         dev.until("slow begins")
         write(folder, "two", TICK)
+        dev.until("begins anew")
+        (folder / "go").touch()
         dev.until("tick of two")
         lines = dev.lines
         begun = next(i for i, line in enumerate(lines) if "begins anew" in line)

@@ -58,7 +58,7 @@ def test_what_was_taken_and_did_not_arrive_is_asked_for(
     with Running(app):
         wait_for_the_bell(redis_client)
         queue.publish(Event("t", 1), key="k")
-        seen.wait(1, timeout_s=15)  # not a lease of 30 s
+        seen.wait(1, timeout_s=25)  # not a lease of 30 s
         wait_for(lambda: app.counts.handled == 1, "it is acknowledged")
     assert lost.struck
     assert seen.all == [1]
@@ -78,7 +78,7 @@ def test_what_was_taken_while_it_stops_is_handed_back(
         first.request_stop()
     held.release()
     with Running(second):
-        others.wait(1, timeout_s=15)
+        others.wait(1, timeout_s=25)  # not a lease of 30 s
         wait_for(lambda: second.counts.handled == 1, "it is acknowledged")
     assert (mine.all, others.all) == ([], [1])
     assert first.counts.handed_back == 1

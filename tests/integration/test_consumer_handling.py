@@ -139,7 +139,7 @@ def test_a_consumer_that_stood_still_begins_nothing_that_another_one_has_taken_o
     here, there = Seen(), Seen()
     go = threading.Event()
     frozen = Consumer(queue, group="g", lease=400, concurrency=10)
-    other = Consumer(queue, group="g", lease=400, concurrency=10)
+    other = Consumer(queue, group="g", concurrency=10)
 
     def stand_still(event: Delivery) -> None:
         if here.add(event.payload) == 1:

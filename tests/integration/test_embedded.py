@@ -316,7 +316,7 @@ def test_ctrl_c_is_for_the_program_not_for_the_server(redis_spec: Server) -> Non
     pid = int(parent.stdout.readline().split()[0])
     assert os.getpgid(pid) != os.getpgid(parent.pid)
     os.killpg(parent.pid, signal.SIGINT)
-    ended, _, _ = select.select([parent.stdout], [], [], 10)  # the end of its output: it has ended
+    ended, _, _ = select.select([parent.stdout], [], [], 30)  # the end of its output: it has ended
     assert ended
     wait_for(lambda: not alive(pid), "the server ends with its parent")
     finish(parent)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.consumers import Seen
+from tests.support.proxy import wait_for
 from timerq import (
     Event,
     InvalidSchedule,
@@ -323,8 +324,7 @@ def test_an_outage_is_waited_out(make_redis: Callable[..., EmbeddedRedis], tmp_p
     ):
         seen.wait(2)
         server.kill()
-        while not running.failing:
-            pass
+        wait_for(lambda: bool(running.failing), "it is unwell")
         before = len(seen.all)
         server.start()
         seen.wait(before + 2)
@@ -523,7 +523,7 @@ def test_a_run_that_fails_is_told_and_may_be_tried_again(redis_url: str) -> None
         tries: list[Any] = [ValueError("no"), Incomplete("awaiting approval"), "slow", "armed"]
         raised: list[str] = []
 
-        @app.on("report", attempts=9, timeout="100ms")
+        @app.on("report", attempts=9, timeout="1s")
         async def report(event: Delivery, ctx: AsyncContext) -> object:
             what = tries.pop(0)
             if isinstance(what, ValueError):
@@ -654,7 +654,7 @@ def lines_until(process: subprocess.Popen[str], word: str) -> None:
 def test_a_script_ends_by_itself_also_while_handlers_run(redis_url: str, slow: str) -> None:
     text = 'running = start(queue, app, [tick])\nqueue.publish(Event("slow"), key="k")\nbegun.wait()\n'
     with script(redis_url, text, slow) as process:
-        code = process.wait(20)
+        code = process.wait(60)
         assert process.stderr is not None
         assert (code, process.stderr.read()) == (0, "")
 
@@ -669,7 +669,7 @@ async def main():
 asyncio.run(main())
 """
     with script(redis_url, text) as process:
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
 
@@ -753,7 +753,7 @@ def test_a_script_is_kept_alive_until_a_signal(redis_url: str, how: str, number:
         for _ in range(5):  # long after it has come to its end
             lines_until(process, "tick")
         process.send_signal(number)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
     with TimerQueue.connect(redis_url) as queue:

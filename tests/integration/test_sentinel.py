@@ -19,6 +19,7 @@ from timerq.dispatcher import Dispatcher
 from timerq.embedded import EmbeddedRedis
 
 EVENT = Event("t")
+REPLICA = "replicas=1,timeout=4s"
 MakeRedis = Callable[..., EmbeddedRedis]
 
 
@@ -35,7 +36,7 @@ class Sentinel:
         settings = folder / "sentinel.conf"
         settings.write_text(
             f"port {port}\ndir {folder}\nsentinel monitor mm 127.0.0.1 {self.master.port} 1\n"
-            "sentinel down-after-milliseconds mm 500\nsentinel failover-timeout mm 3000\n"
+            "sentinel down-after-milliseconds mm 1500\nsentinel failover-timeout mm 3000\n"
         )
         self._process = subprocess.Popen(
             [self.master.server, settings, "--sentinel"], stdout=subprocess.DEVNULL
@@ -76,7 +77,7 @@ def sentinel(make_redis: MakeRedis, tmp_path: Path) -> Iterator[Sentinel]:
 def test_all_follow_a_master_that_dies(sentinel: Sentinel) -> None:
     with TimerQueue.connect(sentinel.url) as queue, Dispatcher(sentinel.url) as dispatcher:
         for n in range(20):
-            assert queue.upsert(f"k{n}", EVENT, delay=2500, durable="replicas=1").durable == "replicas=1"
+            assert queue.upsert(f"k{n}", EVENT, delay=2500, durable=REPLICA).durable == "replicas=1"
         with Events(sentinel.url, queue.namespace) as events:
             sentinel.master.kill()
             wait_for(lambda: sentinel.master_port() == sentinel.replica.port, "the replica is the master", 30)
@@ -87,16 +88,16 @@ def test_all_follow_a_master_that_dies(sentinel: Sentinel) -> None:
                 except QueueUnavailable:
                     return False
 
-            wait_for(works, "the client that was here before has followed", 20)
-            events.wait(21, timeout_s=20)
+            wait_for(works, "the client that was here before has followed")
+            events.wait(21)
             events.check()
-        wait_for(lambda: not dispatcher.health.failing, "the dispatcher is well", 20)
+        wait_for(lambda: not dispatcher.health.failing, "the dispatcher is well")
 
 
 def test_the_other_client_follows_too(sentinel: Sentinel) -> None:
     async def main() -> None:
         async with AsyncTimerQueue.connect(sentinel.url) as queue:
-            await queue.upsert("k", EVENT, delay="1h", durable="replicas=1")
+            await queue.upsert("k", EVENT, delay="1h", durable=REPLICA)
             sentinel.master.kill()
             async with asyncio.timeout(30):
                 while True:

@@ -32,4 +32,4 @@ def test_what_is_due_waits_for_one_slow_calendar_and_not_for_all(redis_url: str)
             found = events.wait(twice, 60)
         late_ms = [event.fired_ms - event.at_ms for event in found if event.key == "quick"]
         assert len(late_ms) > 10
-        assert max(late_ms) < 2000
+        assert sorted(late_ms)[len(late_ms) // 2] < 1000

@@ -25,10 +25,11 @@ class LocalCluster:
     will; the node table survives their restart.
     """
 
-    def __init__(self, server: Server, masters: int = 3, *, node_timeout_ms: int = 2_000) -> None:
+    def __init__(self, server: Server, masters: int = 3, *, node_timeout_ms: int = 15_000) -> None:
+        """``node_timeout_ms``: a machine may stand still for so long without a node's being taken for gone."""
         self.server = server
         self._masters = masters
-        self._node_timeout_ms = node_timeout_ms
+        self.node_timeout_ms = node_timeout_ms
         self.nodes: list[EmbeddedRedis] = []
 
     @property
@@ -128,7 +129,7 @@ class LocalCluster:
         config = {
             "cluster-enabled": "yes",
             "cluster-config-file": "nodes.conf",
-            "cluster-node-timeout": str(self._node_timeout_ms),
+            "cluster-node-timeout": str(self.node_timeout_ms),
         }
         for attempts_left in (4, 3, 2, 1, 0):
             node = self.server.run(port=_free_port_pair(), config=config)
