@@ -58,10 +58,10 @@ def test_a_cancel_that_gets_lost_below_is_heard(redis_url: str, monkeypatch: pyt
 
 
 def test_a_verb_of_many_steps_ends_when_it_is_cancelled(redis_url: str) -> None:
-    async def main() -> int:
+    async def main() -> None:
         async with AsyncTimerQueue.connect(redis_url) as queue:
             await queue.init()
-            done = 0
+            done = rounds = 0
 
             async def looks() -> None:
                 nonlocal done
@@ -69,12 +69,12 @@ def test_a_verb_of_many_steps_ends_when_it_is_cancelled(redis_url: str) -> None:
                     await queue.get("k")
                     done += 1
 
-            for _ in range(20):  # the driver forgets most cancels of so short calls
+            while rounds < 20 or not done:  # the driver forgets most cancels of so short calls
+                rounds += 1
                 looking = asyncio.create_task(looks())
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0.002 * (rounds // 20 + 1))  # longer where that was too short for any
                 looking.cancel()
-                await asyncio.wait({looking}, timeout=5)
+                await asyncio.wait({looking}, timeout=30)
                 assert looking.cancelled()
-            return done
 
-    assert asyncio.run(main()) > 0
+    asyncio.run(main())

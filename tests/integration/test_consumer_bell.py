@@ -30,6 +30,7 @@ def wait_for_the_bell(client: redis.Redis) -> None:
     wait_for(stands, "the bell's read stands open")
 
 
+@pytest.mark.usefixtures("only_signals")
 def test_a_handler_begins_with_nothing_more_to_ask(
     queue: TimerQueue, proxy: Proxy, redis_client: redis.Redis
 ) -> None:
