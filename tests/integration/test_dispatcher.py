@@ -408,6 +408,6 @@ def test_run_returns_when_another_thread_stops_it(redis_url: str) -> None:
     running.start()
     wait_for(lambda: any(thread.name == "timerq-keep" for thread in threading.enumerate()), "the start")
     dispatcher.stop()
-    running.join(10)
+    running.join(30)
     assert not running.is_alive()
     dispatcher.stop()

@@ -460,7 +460,7 @@ def test_a_destroy_ends_also_what_is_just_being_taken(queue: Both, monkeypatch: 
     if queue.kind == "sync":
         opening = threading.Thread(target=timers.real.open)
         opening.start()
-        assert began.wait(5)
+        assert began.wait(30)
         timers.destroy()
         opening.join()
     else:
@@ -479,7 +479,7 @@ def test_a_destroy_ends_also_what_is_just_being_taken(queue: Both, monkeypatch: 
 
 
 def settled(thread: threading.Thread) -> bool:
-    thread.join(5)
+    thread.join(30)
     return not thread.is_alive()
 
 
@@ -516,11 +516,11 @@ def test_an_async_heartbeat_ends_with_the_handle_and_with_its_queue(redis_url: s
         assert not first.done()
         del other
         gc.collect()
-        await asyncio.wait_for(first, 5)
+        await asyncio.wait_for(first, 30)
         kept = await queue.owner("c", ttl=150).open()
         second = queue._link.beats._task
         await queue.close()
-        await asyncio.wait_for(second, 5)
+        await asyncio.wait_for(second, 30)
         assert not kept.is_gone
 
     asyncio.run(main())

@@ -66,7 +66,7 @@ def no_threads_of_ours() -> bool:
     """Those that had a moment to end have ended."""
     for thread in threading.enumerate():
         if thread.name.startswith(OURS):
-            thread.join(5)
+            thread.join(30)
             if thread.is_alive():
                 return False
     return True
@@ -201,13 +201,13 @@ def test_who_asks_for_the_end_while_it_starts_is_heard(
 
     def start(self: Dispatcher) -> None:
         starting.set()
-        assert go_on.wait(10)
+        assert go_on.wait(30)
         real(self)
 
     monkeypatch.setattr(Dispatcher, "start", start)
 
     async def ask(running: Running, entering: asyncio.Task[None]) -> None:
-        await asyncio.to_thread(starting.wait, 10)
+        await asyncio.to_thread(starting.wait, 30)
         if how == "cancel":
             entering.cancel()
         elif how == "signal":

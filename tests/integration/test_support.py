@@ -114,7 +114,7 @@ def test_a_held_reply_comes_when_released(proxy: Proxy, redis_client: redis.Redi
         assert redis_client.get("n") == b"1"
         assert answers == []
         fault.release()
-        thread.join(10)
+        thread.join(30)
     assert answers == [1]
 
 

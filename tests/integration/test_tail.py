@@ -129,7 +129,7 @@ def test_closing_lets_go_of_who_waits(any_url: str) -> None:
     reader = threading.Thread(target=lambda: seen.extend(tail))
     reader.start()
     tail.close()
-    reader.join(timeout=10)
+    reader.join(timeout=30)
     assert not reader.is_alive()
     assert seen == []
 
