@@ -15,7 +15,7 @@ from timerq.beats import Beat, News, Rounds
 from timerq.commands.command import Command, Namespace
 from timerq.commands.owned import Life
 from timerq.commands.owner import Owned
-from timerq.heartbeat import AsyncHeartbeats, Heartbeats
+from timerq.heartbeat import AsyncHeartbeats, Heartbeats, Pulse
 
 NAMESPACE = Namespace("ns", "1", 2, (b"{ns:0}", b"{ns:1}"), False)
 
@@ -174,12 +174,15 @@ def test_an_error_of_one_is_asked_about_again_alone() -> None:
         done.set()
         return [[9]]
 
-    beats, handle, lives = Heartbeats(send, lambda tag: None), Handle(), [begun("a", 300), begun("b", 300)]
+    pulse, handle, lives = Pulse(send), Handle(), [begun("a", 300), begun("b", 300)]
+    thread = pulse._thread = threading.Thread(target=pulse._run, name="timerq-owner")
+    for partition, life in enumerate(lives):
+        pulse.add(Beat(life, NAMESPACE, place(life.owner, partition)), handle)
+    thread.start()  # only now: both begin at once
     try:
-        for partition, life in enumerate(lives):
-            beats.start(handle, life, NAMESPACE, place(life.owner, partition))
         assert done.wait(10)
     finally:
-        beats.close()
+        pulse.close()
+        thread.join(10)
     assert [life.is_gone for life in lives] == [False, True]
     assert sent[:3] == [2, 1, 1]

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -176,9 +176,9 @@ def test_b26_seconds_come_first():
 
 @pytest.mark.parametrize("cron", ["0 0 31 2 *", "0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 1 1 * 0 2020"])
 def test_b29_what_never_comes_is_refused_at_once(cron):
-    begun = perf_counter()
+    begun = process_time()
     refusal("cron", cron=(cron,))
-    assert perf_counter() - begun < 1
+    assert process_time() - begun < 1
 
 
 def test_b29_the_weekday_side_may_come():
@@ -277,17 +277,17 @@ def test_a_change_of_three_hours_is_a_correction():
 @pytest.mark.parametrize("cron", ["* * * * *", "* * * * * *", "0 12 30 12 *", "59 59 23 * * *"])
 def test_a_skipped_day_costs_nothing(cron):
     apia = calendar(cron, zone="Pacific/Apia")
-    begun = perf_counter()
+    begun = process_time()
     nexts(apia, ms("2011-12-30T09:59:58Z"), 20)  # two seconds before the day that Samoa left out
     apia.prev_ms(ms("2011-12-30T10:00:00Z"))
-    assert perf_counter() - begun < 0.2
+    assert process_time() - begun < 0.2
 
 
 def test_a_time_that_only_ever_falls_into_the_gap_is_none_when_skipped():
     always = {"zone": "Europe/Berlin", "dst_gap": "skip"}
-    begun = perf_counter()
+    begun = process_time()
     assert calendar("30 2 * 3 0L", **always).next_ms(ms("2026-01-01T00:00Z")) is None
-    assert perf_counter() - begun < 2
+    assert process_time() - begun < 2
     assert local("2026-01-01T00:00Z", 2, "30 2 * 3 0L", zone="Europe/Berlin") == [
         "2026-03-29T03:00+02:00",
         "2027-03-28T03:00+02:00",
@@ -356,9 +356,9 @@ def test_a_skipped_time_that_is_excluded_is_not_moved():
     ids=repr,
 )
 def test_exclusions_that_leave_nothing_are_refused(exclude):
-    begun = perf_counter()
+    begun = process_time()
     assert "leave something" in refusal("exclude", exclude=exclude)
-    assert perf_counter() - begun < 1
+    assert process_time() - begun < 1
 
 
 def test_exclusions_may_leave_very_little():
@@ -656,6 +656,6 @@ def test_utc_calendars_are_what_croniter_finds(minute, hour, day, month, weekday
 )
 def test_a_year_is_counted_without_a_loop_over_its_occurrences(cron, rule):
     found = calendar(*cron, zone="Europe/Paris", **rule)
-    begun = perf_counter()
+    begun = process_time()
     assert found.count(ms("2026-01-01T00:00Z"), ms("2027-01-01T00:00Z")) > 400_000
-    assert perf_counter() - begun < 0.1  # about 1 ms; going through them takes a second
+    assert process_time() - begun < 0.1  # about 1 ms; going through them takes a second

@@ -248,13 +248,18 @@ def test_a_time_out_lets_a_thread_go_on_and_says_which() -> None:
     async def play() -> None:
         threads = Threads("test")
         runner = Runner(threads, lambda event: None)
-        handler = make_handler("t", lambda event: gate.wait(10), timeout=20, attempts=2)
-        verdict, error, thread = await runner.run(handler, EVENT)
+
+        def wait(event: Any) -> bool:
+            return gate.wait(10)
+
+        verdict, error, thread = await runner.run(make_handler("t", wait, timeout=20), EVENT)
         assert (verdict.verb, type(error)) == ("retry", TimeoutError)
         assert thread is not None
         gate.set()
         assert await thread is True
-        last, _, _ = await runner.run(handler, replace(EVENT, attempt=2))
+        last, _, _ = await runner.run(
+            make_handler("t", wait, timeout=20_000, attempts=2), replace(EVENT, attempt=2)
+        )
         assert last.verb == "ack"  # the gate is open: it is quick
         threads.close()
 
