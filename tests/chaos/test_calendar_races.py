@@ -544,7 +544,7 @@ def test_a_dispatcher_that_is_stopped_between_claim_and_advance(
         try:
             stopped.start(wait=False)
             stopped.wait_for_line("claimed")
-            wait_for(lambda: _is_stopped(stopped.pid), "it stands still")
+            wait_for(lambda: stopped.stands_still, "it stands still")
             assert events.all == []
             with Dispatcher(arena.url):
                 for turn in range(4):
@@ -589,8 +589,3 @@ def test_dispatchers_that_die_between_claim_and_advance(
 def _server_ms(arena: Arena) -> int:
     seconds, micros = arena.client.time()
     return int(seconds) * 1000 + int(micros) // 1000
-
-
-def _is_stopped(pid: int) -> bool:
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0] == "T"

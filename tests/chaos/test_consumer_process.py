@@ -21,6 +21,8 @@ from timerq.keys import hold, lease, retry, stream
 
 pytestmark = pytest.mark.one_server
 APP = "tests.support.handlers:app"
+PATIENT = "10s"
+"""A lease that ends with its consumer, and not because the machine is slow."""
 
 
 @pytest.fixture
@@ -83,7 +85,7 @@ def test_b92_a_consumer_that_is_stopped_in_the_middle(
         assert sum("Traceback" in line for line in lines) == lines.count("ValueError: the first time")
     begun = {id for id, *_ in notes(redis_client, "begun")}
     ended = {id for id, *_ in notes(redis_client, "ended")}
-    with Consuming(redis_url, CONCURRENCY="100"):
+    with Consuming(redis_url, CONCURRENCY="100", LEASE=PATIENT):
         wait_for(lambda: nothing_is_left(redis_client, queue), "all are settled")
     times = Counter(id for id, *_ in notes(redis_client, "ended"))
     assert set(times) == set(ids)
@@ -94,10 +96,10 @@ def test_a_stop_that_waits_handles_each_once(
     redis_url: str, queue: TimerQueue, redis_client: redis.Redis
 ) -> None:
     ids = publish(queue, 60)
-    with Consuming(redis_url, CONCURRENCY="10", SLOW_S="0.05", DRAIN="20s") as first:
+    with Consuming(redis_url, CONCURRENCY="10", SLOW_S="0.05", DRAIN="20s", LEASE=PATIENT) as first:
         wait_for(lambda: len(notes(redis_client, "ended")) >= 10, "some have ended")
         assert first.terminate() == 0
-    with Consuming(redis_url, CONCURRENCY="10"):
+    with Consuming(redis_url, CONCURRENCY="10", LEASE=PATIENT):
         wait_for(lambda: nothing_is_left(redis_client, queue), "all are settled")
     assert Counter(id for id, *_ in notes(redis_client, "ended")) == dict.fromkeys(ids, 1)
 
@@ -119,8 +121,9 @@ def test_a_consumer_that_is_killed_at_any_step(
                 change = queue.publish(Event("t", n), key=f"k{n % 5}")
                 assert change.event_id is not None
                 ids.append(change.event_id)
-        assert first.process.wait(20) == -signal.SIGKILL  # the point was visited
-    with Consuming(redis_url, ORDERED=ordered), Consuming(redis_url, ORDERED=ordered):
+        assert first.process.wait(30) == -signal.SIGKILL  # the point was visited
+    second, third = (Consuming(redis_url, ORDERED=ordered, LEASE=PATIENT) for _ in range(2))
+    with second, third:
         wait_for(lambda: nothing_is_left(redis_client, queue), "nothing is pending for ever")
     ended, begun = notes(redis_client, "ended"), notes(redis_client, "begun")
     times = Counter(id for id, *_ in ended)
@@ -140,10 +143,9 @@ def test_a_consumer_that_was_frozen_cannot_settle_what_another_one_has(
     redis_url: str, queue: TimerQueue, redis_client: redis.Redis
 ) -> None:
     ids = publish(queue, 3)
-    with Consuming(redis_url, SLOW_S="1") as frozen:
-        wait_for(lambda: len(notes(redis_client, "begun")) == 3, "all have begun")
-        frozen.freeze()
-        with Consuming(redis_url):
+    with Consuming(redis_url, STOP_AT="in the handler:3", SLOW_S="1") as frozen:
+        wait_for(lambda: frozen.stands_still, "all have begun")
+        with Consuming(redis_url, LEASE=PATIENT):
             wait_for(lambda: nothing_is_left(redis_client, queue), "the other one has handled them")
         frozen.thaw()
         frozen.wait_for_line("has gone to another consumer", times=1)

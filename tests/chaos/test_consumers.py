@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
@@ -29,11 +29,13 @@ from timerq.codec import decode
 from timerq.commands.command import Namespace
 from timerq.commands.consume import RawDelivery, Settlement, receive, settle
 from timerq.consumer import Consumer
+from timerq.consumer.desk import Desk
 from timerq.embedded import EmbeddedRedis
 from timerq.keys import dead, hold, lease, reader, retry, stream
 from timerq.link import Link
 from timerq.lua import SCRIPTS
 from timerq.model import Delivery
+from timerq.testing import ManualClock
 
 pytestmark = pytest.mark.one_server
 GROUP = "g"
@@ -71,24 +73,31 @@ def _rearm(arena: Arena) -> None:
 
 @pytest.mark.parametrize("gone", [_cancel, _trim, _rearm])
 def test_a_lane_goes_on_when_what_was_to_be_tried_again_has_gone(
-    arena: Arena, gone: Callable[[Arena], None]
+    arena: Arena, gone: Callable[[Arena], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arm_and_fire(arena, "first", Event("t", "first"), owner="o")
     arm_and_fire(arena, "second", Event("t", "second"), owner="o")
     seen = Seen()
-    failed = threading.Event()
     app = Consumer(arena.url, group=GROUP, ordered=True, drop_superseded=gone is _rearm)
+    send = Desk._send
+
+    async def sent(desk: Desk, items: Sequence[Settlement]) -> Sequence[str]:
+        words = await send(desk, items)
+        if items[0].verb == "retry":
+            gone(
+                arena
+            )  # here nothing else is asked meanwhile: however slow the machine, it is not tried before
+        return words
+
+    monkeypatch.setattr(Desk, "_send", sent)
 
     @app.on("t", backoff="1s", max_backoff="1s")
     async def handle(event: Delivery) -> None:
         seen.add((event.payload, event.attempt))
         if event.payload == "first":
-            failed.set()
             raise ValueError("not now")
 
     with Running(app):
-        assert failed.wait(10)
-        gone(arena)
         seen.wait(lambda all: ("second", 1) in all)
     assert seen.all == [("first", 1), ("second", 1)]
     assert app.counts.stale + app.counts.gone == 1
@@ -125,7 +134,7 @@ def test_a_lane_goes_on_when_the_whole_stream_has_gone(
 
     arena.queue.publish(Event("t", "first"), key="lane")
     with Running(app):
-        assert failed.wait(10)
+        assert failed.wait(30)
         if not runs:
             wait_for(lambda: app.counts.retried == 1, "it waits to be tried again")
         redis_client.delete(stream(arena.namespace.tags[0], b"events"))
@@ -234,7 +243,7 @@ class Field:
     def all_visited(self) -> bool:
         self.publish()
         visited = {name.decode() for name in self.client.hkeys("visits")}
-        return wanted_visits() <= visited
+        return wanted_visits() <= visited and all(self.queue.get(key).fired_total > 3 for key in self.ticks)
 
     # ------------------------------------------------------------------------------------------- what holds
 
@@ -353,6 +362,12 @@ def check_follow_ups(queue: TimerQueue, events: dict[str, dict[bytes, bytes]]) -
 # ------------------------------------------------------------------------------------------------ lost and late answers
 
 
+def listens(client: redis.Redis) -> bool:
+    """Whether a read stands open."""
+    clients: dict[str, int] = client.info("clients")
+    return clients["blocked_clients"] > 0
+
+
 def is_receive(words: Words, *, page: bool) -> bool:
     """Whether a command is receive.lua's: for what is held already, or for what is new."""
     return len(words) > 4 and words[1] == SCRIPTS["receive"].sha.encode() and (b"0-0" in words[-3:]) == page
@@ -364,18 +379,22 @@ def test_what_is_settled_while_it_is_told_as_held_is_not_begun_again(
     seen = Seen()
     goes_on = threading.Event()
     app = Consumer(proxy.url, group=GROUP)
+    faults: list[Fault] = []
 
     @app.on("t")
-    def handle(event: Delivery) -> None:
+    async def handle(event: Delivery) -> None:
+        if event.payload == 1:  # in the loop, before it asks for more
+            faults.append(proxy.swallow_reply(partial(is_receive, page=False)))
+            faults.append(proxy.hold_reply(partial(is_receive, page=True)))
         seen.add((event.payload, event.attempt))
         if event.payload == 1:
-            assert goes_on.wait(30)
+            assert await asyncio.to_thread(goes_on.wait, 30)
 
     with Running(app):
         arena.queue.publish(Event("t", 1), key="k1")
         seen.wait(1)
-        lost = proxy.swallow_reply(partial(is_receive, page=False))
-        told = proxy.hold_reply(partial(is_receive, page=True))
+        lost, told = faults
+        wait_for(lambda: listens(redis_client), "what is to be lost stands open")
         arena.queue.publish(Event("t", 2), key="k2")
         lost.wait()
         told.wait()  # it says that both are held
@@ -462,12 +481,13 @@ def test_connections_that_fail_and_a_redis_that_is_restarted(
                 publish(10)
                 for each in seen.values():
                     each.wait(lambda all: len({event.id for event in all}) >= count - 20)
+            for name, faults in lost.items():
+                wait_for(partial(struck_often, faults), f"{name}: its answers are lost")
             assert queue.namespace is not None
             namespace = queue.namespace
             with redis.Redis.from_url(server.url) as client:
                 for group in GROUPS:
                     wait_for(partial(nothing_is_left, client, namespace, group), f"{group}: all is settled")
-    assert all(sum(fault.struck for fault in faults) >= 5 for faults in lost.values())
     for group, each in seen.items():
         assert len(set(each.ids)) == count, group
     for lane in range(6):
@@ -475,6 +495,10 @@ def test_connections_that_fail_and_a_redis_that_is_restarted(
             dict.fromkeys(event.payload for event in seen["lanes"].all if event.key == f"lane{lane}")
         )
         assert order == sorted(order)
+
+
+def struck_often(faults: list[Fault]) -> bool:
+    return sum(fault.struck for fault in faults) >= 5
 
 
 def is_call(name: str, words: Words) -> bool:
@@ -603,12 +627,17 @@ def test_a_handler_that_crashes_a_hundred_times_arms_one_timer(
 POISON = """
 import os, signal, sys
 import redis
-from timerq.consumer import Consumer
+from timerq import TimerQueue
+from timerq.consumer import Consumer, suspects
+from timerq.testing import ManualClock
 
 url = sys.argv[1]
+clock = ManualClock()
+suspects.FIRST_S = suspects.MOST_S = 60  # none begins beside another one because that one's machine is slow
 
 def consume():
-    app = Consumer(url, group="g", ordered=sys.argv[2] == "1", concurrency=10, lease="300ms")
+    queue = TimerQueue.connect(url, clock=clock)
+    app = Consumer(queue, group="g", ordered=sys.argv[2] == "1", concurrency=10, lease="1s")
     client = redis.Redis.from_url(url)
 
     @app.on("t", attempts=4)
@@ -623,10 +652,11 @@ def consume():
 
 codes = []
 while codes[-1:] != [0] and len(codes) < 6:
+    clock.advance("2s")  # what a consumer holds is its own until it has gone, however slow the machine
     pid = os.fork()
     if not pid:
         code = 1
-        signal.alarm(20)  # where all is buried, nobody says when it is over
+        signal.alarm(60)  # where all is buried, nobody says when it is over
         try:
             consume()
             code = 0
@@ -639,24 +669,26 @@ assert codes == [-signal.SIGKILL] * 4 + [0], codes
 
 @pytest.mark.parametrize("ordered", ["0", "1"])
 def test_what_lies_beside_an_event_that_kills_its_consumers_is_handled(
-    arena: Arena, redis_client: redis.Redis, ordered: str
+    redis_url: str, redis_client: redis.Redis, ordered: str
 ) -> None:
     """It is dead after as many deaths as it may have attempts, and no other event loses more than two to it."""
-    for n in range(10):
-        arena.queue.publish(Event("t", n), key="k")
-    subprocess.run([sys.executable, "-c", POISON, arena.url, ordered], check=True, cwd=ROOT)
+    with TimerQueue.connect(redis_url, clock=ManualClock()) as queue:
+        namespace = queue.init(clock="manual")
+        for n in range(10):
+            queue.publish(Event("t", n), key="k")
+    subprocess.run([sys.executable, "-c", POISON, redis_url, ordered], check=True, cwd=ROOT)
     lines: list[bytes] = redis_client.lrange("begun", 0, -1)  # type: ignore[assignment]
     begun = [tuple(int(word) for word in line.split()) for line in lines]
     assert [attempt for n, attempt in begun if n == 4] == [1, 2, 3, 4]
     assert {n for n, _ in begun} == set(range(10))
     assert max(attempt for n, attempt in begun if n != 4) <= 3  # twice it was beside the one that killed
     assert min(attempt for n, attempt in begun if n > 4) == 2  # these lay beside it four times
-    ((_, letter),) = redis_client.xrange(dead(arena.namespace.tags[0], b"events", GROUP.encode()))
+    ((_, letter),) = redis_client.xrange(dead(namespace.tags[0], b"events", GROUP.encode()))
     assert (letter[b"attempts"], letter[b"error"]) == (
         b"4",
         b"handling 4 of 4 never ended: its process died, or lost the event",
     )
-    assert nothing_is_left(redis_client, arena.namespace, GROUP)
+    assert nothing_is_left(redis_client, namespace, GROUP)
 
 
 # ------------------------------------------------------------------------------------------------ told to go
@@ -683,9 +715,9 @@ def test_sigterm_hands_back_at_once_what_has_not_ended(
         wait_for(lambda: redis_client.llen("begun") == 5, "five have begun")
         with Stopwatch() as watch:
             assert first.terminate() == 0
-        assert watch.seconds < 5
+        assert watch.seconds < 20
     with Consuming(arena.url, ORDERED=ordered, LEASE="10m") as second:
-        wait_for(lambda: nothing_is_left(redis_client, arena.namespace, GROUP), "all are settled", 10)
+        wait_for(lambda: nothing_is_left(redis_client, arena.namespace, GROUP), "all are settled")
         assert second.terminate() == 0
     lines: list[bytes] = redis_client.lrange("ended", 0, -1)  # type: ignore[assignment]
     ended = [line.split(b" ") for line in lines]

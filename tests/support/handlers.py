@@ -35,11 +35,12 @@ _visits = dict.fromkeys(POINTS, 0)
 
 
 def visit(point: str) -> None:
-    """Ends the process, as SIGKILL does, at the point and visit that the environment names: `point:number`."""
+    """Kills or stops the process at the point and visit that the environment names: `point:number`."""
     _visits[point] += 1
-    wanted, _, number = WORDS("KILL_AT", "").partition(":")
-    if wanted == point and _visits[point] == int(number):
-        os.kill(os.getpid(), signal.SIGKILL)
+    for word, how in (("KILL_AT", signal.SIGKILL), ("STOP_AT", signal.SIGSTOP)):
+        wanted, _, number = WORDS(word, "").partition(":")
+        if wanted == point and _visits[point] == int(number):
+            os.kill(os.getpid(), how)
 
 
 def _before(thing: type, name: str, point: str) -> None:

@@ -80,6 +80,11 @@ class Worker:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def stands_still(self) -> bool:
+        """Whether it is stopped, as by SIGSTOP (Linux only)."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    @property
     def lines(self) -> list[str]:
         """What it has logged."""
         with self._said:
