@@ -418,10 +418,13 @@ def test_b49_a_dispatcher_that_is_restarted_five_times_between_two_ticks(redis_u
             events.wait(4)
             dispatcher.stop()
             events.check()
+            slots = calendar(queue.get("k"))
             found = events.all
-    ticks = [event.at_ms for event in found]
-    assert ticks == [first.at_ms + 2000 * n for n in range(len(found))]
-    assert [(event.n, event.missed) for event in found] == [(n + 1, 0) for n in range(len(found))]
+    ticks = told(
+        slots, [(event.at_ms, event.missed) for event in found]
+    )  # none is missed, but on a slow machine
+    assert ticks == previewed(slots, first.at_ms, ticks[-1])
+    assert [event.n for event in found] == list(range(1, len(found) + 1))
 
 
 @pytest.mark.one_server
