@@ -1,4 +1,4 @@
-"""What several of these tests begin with: an open namespace, and a reader of its events."""
+"""What several of these tests begin with: an open namespace, a reader of its events, the command line, a terminal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.cli import Run, run_cli, sit_down
 from tests.support.events import Events
 from timerq import TimerQueue
 from timerq.consumer import loop
@@ -31,3 +32,23 @@ def only_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NEAR_LOOK_US", "FAR_LOOK_US"):
         monkeypatch.setattr(decide, name, 60_000_000)
     monkeypatch.setattr(loop, "LOOK_S", 60.0)
+
+
+@pytest.fixture
+def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in this process, on an empty Redis."""
+    monkeypatch.setenv("TIMERQ_REDIS_URL", redis_url)
+    return run_cli
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody sits there to be asked."""
+    sit_down(monkeypatch)
+
+
+@pytest.fixture(params=["sync", "async"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each of the two clients, as `tests.support.both.Both` names them."""
+    which: str = request.param
+    return which

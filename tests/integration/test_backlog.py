@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.support.cli import Run, objects, run_cli
+from tests.support.cli import Run, objects
 from tests.support.consumers import Running, Seen
 from tests.support.proxy import wait_for
 from timerq import AsyncTimerQueue, Backlog, BacklogFull, Bound, Event, InvalidSchedule, TimerQueue, Upsert
@@ -165,12 +165,6 @@ def test_the_end_of_a_bound_that_never_was_makes_no_namespace(
     with TimerQueue.connect(redis_url, namespace="typo") as queue:
         assert not queue.unbound("events")
     assert redis_client.keys() == []
-
-
-@pytest.fixture
-def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("TIMERQ_REDIS_URL", redis_url)
-    return run_cli
 
 
 @pytest.mark.one_server

@@ -11,20 +11,12 @@ from typing import Any
 import pytest
 import redis
 
-import timerq.cli.ask
-from tests.support.cli import Run, objects, run_cli, upsert
+from tests.support.cli import Run, objects, sit_down, upsert
 from timerq import Event, TimerQueue
 from timerq.cli import show
 from timerq.testing import fire_due
 
 pytestmark = pytest.mark.one_server
-
-
-@pytest.fixture
-def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command in this process, on an empty Redis."""
-    monkeypatch.setenv("TIMERQ_REDIS_URL", redis_url)
-    return run_cli
 
 
 @pytest.fixture
@@ -410,15 +402,7 @@ def test_many_are_cancelled_only_when_one_says_so(run: Run, monkeypatch: pytest.
     assert "3 schedules" in result.stderr
     assert "--yes" in result.stderr
 
-    class Terminal:
-        @staticmethod
-        def isatty() -> bool:
-            return True
-
-    class Sys:
-        stdin = Terminal
-
-    monkeypatch.setattr(timerq.cli.ask, "sys", Sys)
+    sit_down(monkeypatch)
     result = run("cancel", "--prefix", "a", input="n\n")
     assert result.exit_code == 1
     assert "Cancel 3 schedules whose key begins with 'a'?" in result.stderr

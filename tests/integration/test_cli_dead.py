@@ -11,7 +11,7 @@ import redis
 from click.testing import Result
 
 import timerq.cli.ask
-from tests.support.cli import Run, objects, run_cli, upsert
+from tests.support.cli import Run, objects, upsert
 from tests.support.dead import give_up
 from timerq import Consumer, Context, Delivery, Event, Incomplete, TimerQueue, Which
 from timerq.cli.base import Failure
@@ -22,13 +22,6 @@ from timerq.testing import TestQueue
 pytestmark = pytest.mark.one_server
 
 ERROR = "ValueError: no such account\nas 'x'"
-
-
-@pytest.fixture
-def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command in this process, on an empty Redis."""
-    monkeypatch.setenv("TIMERQ_REDIS_URL", redis_url)
-    return run_cli
 
 
 @pytest.fixture
@@ -46,21 +39,6 @@ def queue(redis_url: str) -> Iterator[TimerQueue]:
             )
         assert queue.run(give_up(queue.namespace, "mails", error=ERROR)) == 12
         yield queue
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody sits there to be asked."""
-
-    class Terminal:
-        @staticmethod
-        def isatty() -> bool:
-            return True
-
-    class Sys:
-        stdin = Terminal
-
-    monkeypatch.setattr(timerq.cli.ask, "sys", Sys)
 
 
 def fine(result: Result) -> Result:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import Run, objects, run_cli
+from tests.support.cli import Run, objects
 from timerq import TimerQueue
 from timerq.commands import sets
 from timerq.declare import load
@@ -32,11 +32,10 @@ schedules:
 
 
 @pytest.fixture
-def run(redis_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Runs a command in this process, on an empty Redis, in a folder of its own."""
-    monkeypatch.setenv("TIMERQ_REDIS_URL", redis_url)
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """In a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    return run_cli
+    return run
 
 
 @pytest.fixture

@@ -10,18 +10,11 @@ from typing import Any
 import pytest
 import redis
 
-from tests.support.cli import Run, objects, run_cli, upsert
+from tests.support.cli import Run, objects, upsert
 from timerq import TimerQueue
 from timerq.cli import lines
 
 pytestmark = pytest.mark.one_server
-
-
-@pytest.fixture
-def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command in this process, on an empty Redis."""
-    monkeypatch.setenv("TIMERQ_REDIS_URL", redis_url)
-    return run_cli
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ import redis
 from click import Option
 from click.testing import Result
 
-import timerq.cli.ask
-from tests.support.cli import Run, objects, run_cli, upsert
+from tests.support.cli import Run, objects, upsert
 from tests.support.events import Events, server_ms
 from timerq import Event, TimerQueue
 from timerq.cli import cli
@@ -31,33 +30,17 @@ PARIS = ("--cron", "0 9 * * MON-FRI", "--timezone", "Europe/Paris")
 
 
 @pytest.fixture
-def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command in this process, on an empty Redis."""
-    monkeypatch.setenv("TIMERQ_REDIS_URL", redis_url)
+def run(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """By ann, at her desk."""
     monkeypatch.setenv("LOGNAME", "ann")
     monkeypatch.setattr("socket.gethostname", lambda: "desk")
-    return run_cli
+    return run
 
 
 @pytest.fixture
 def queue(redis_url: str) -> Iterator[TimerQueue]:
     with TimerQueue.connect(redis_url) as queue:
         yield queue
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody sits there to be asked."""
-
-    class Terminal:
-        @staticmethod
-        def isatty() -> bool:
-            return True
-
-    class Sys:
-        stdin = Terminal
-
-    monkeypatch.setattr(timerq.cli.ask, "sys", Sys)
 
 
 def fine(result: Result) -> Result:

@@ -73,12 +73,6 @@ class OwnerOf:
         self.queue.wait(getattr(self.real, leave)(*why))
 
 
-@pytest.fixture(params=["sync", "async"])
-def kind(request: pytest.FixtureRequest) -> str:
-    which: str = request.param
-    return which
-
-
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()

@@ -14,7 +14,7 @@ import msgpack
 import pytest
 import redis
 
-from tests.support.both import Both
+from tests.support.both import NOW, Both, Time
 from tests.support.proxy import Proxy, wait_for
 from tests.support.servers import Server
 from timerq import (
@@ -35,24 +35,8 @@ from timerq.errors import DurabilityUnavailable
 from timerq.model import Timing
 from timerq.timing import MAX_INSTANT_MS
 
-NOW = 1_750_000_000_000
 EVENT = Event("t", {"n": 1})
 MakeRedis = Callable[..., EmbeddedRedis]
-
-
-class Time:
-    """A manual clock."""
-
-    now = NOW
-
-    def __call__(self) -> int:
-        return self.now
-
-
-@pytest.fixture(params=["sync", "async"])
-def kind(request: pytest.FixtureRequest) -> str:
-    which: str = request.param
-    return which
 
 
 @pytest.fixture

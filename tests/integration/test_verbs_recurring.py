@@ -8,27 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.both import Both
+from tests.support.both import NOW, Both, Time
 from timerq import Event, Fire, InvalidSchedule, Outcome, Upsert, preview
 from timerq.commands.dispatch import fire_all
 
-NOW = 1_750_000_000_000  # 2025-06-15T15:06:40Z
 EVENT = Event("t", {"n": 1})
-
-
-class Time:
-    """A manual clock."""
-
-    now = NOW
-
-    def __call__(self) -> int:
-        return self.now
-
-
-@pytest.fixture(params=["sync", "async"])
-def kind(request: pytest.FixtureRequest) -> str:
-    which: str = request.param
-    return which
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.support.cli import Run, objects, run_cli, upsert
+from tests.support.cli import Run, objects, upsert
 from timerq import Event, TimerQueue
 from timerq.explain import sentences
 from timerq.testing import ManualClock, fire_due
@@ -214,12 +214,6 @@ def test_failures_triggers_and_backfills_are_told(queue: TimerQueue, clock: Manu
 
 
 # ------------------------------------------------------------------------------------------------ the command line
-
-
-@pytest.fixture
-def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("TIMERQ_REDIS_URL", redis_url)
-    return run_cli
 
 
 @pytest.fixture

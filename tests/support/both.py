@@ -17,6 +17,17 @@ from timerq.commands.command import Command
 from timerq.commands.dispatch import Advance, Fired, advance, fire
 from timerq.link import Link
 
+NOW = 1_750_000_000_000  # 2025-06-15T15:06:40Z
+
+
+class Time:
+    """A manual clock."""
+
+    now = NOW
+
+    def __call__(self) -> int:
+        return self.now
+
 
 class Both:
     """A TimerQueue ("sync") or an AsyncTimerQueue ("async") whose verbs block."""

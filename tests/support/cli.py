@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from timerq.cli import cli
@@ -22,6 +23,20 @@ def run_cli(*words: str, input: str | bytes | None = None) -> Result:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
+
+
+def sit_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody sits there to be asked."""
+
+    class Terminal:
+        @staticmethod
+        def isatty() -> bool:
+            return True
+
+    class Sys:
+        stdin = Terminal
+
+    monkeypatch.setattr("timerq.cli.ask.sys", Sys)
 
 
 def objects(result: Result) -> list[dict[str, Any]]:
