@@ -12,9 +12,7 @@
 -- RETURN one line; behind the text, the names:
 --   ALIVE how_many
 
--- Dispatchers live by the server's time, also where a manual clock tells the schedules' time.
-local time = redis.call('TIME')
-local server_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local server_ms = server_now_ms()
 local ttl_ms = tonumber(a_ttl_ms)
 if a_leaving == '1' then
   redis.call('ZREM', k_workers, a_dispatcher)

@@ -40,10 +40,8 @@ local swept = 0
 
 if ceiling == '' then
   if a_silent == '1' then
-    -- owners live by the server's time, as dispatchers do
-    local time = redis.call('TIME')
     local ending = redis.call('ZSCORE', k_owners, member)
-    if not ending or tonumber(ending) > time[1] * 1000 + math.floor(time[2] / 1000) then
+    if not ending or tonumber(ending) > server_now_ms() then
       return remember({head_line .. '\nALIVE'})
     end
   end

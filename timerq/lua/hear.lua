@@ -16,9 +16,7 @@
 --
 -- Sent twice, it hears them twice.
 
--- owners live by the server's time, as dispatchers do, also where a manual clock tells the schedules' time
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local server_ms = server_now_ms()
 local lines = {head_line}
 local k = first_item_key
 
@@ -29,7 +27,7 @@ for a = first_item_arg, #ARGV, 3 do
   elseif dead and tonumber(ARGV[a + 1]) <= tonumber(dead) then
     lines[#lines + 1] = 'OWNER_GONE ' .. dead
   else
-    redis.call('ZADD', k_owners, 'GT', int(now_ms + tonumber(ARGV[a + 2])), ARGV[a])
+    redis.call('ZADD', k_owners, 'GT', int(server_ms + tonumber(ARGV[a + 2])), ARGV[a])
     lines[#lines + 1] = 'ALIVE'
   end
   k = k + 1

@@ -22,14 +22,13 @@
 local SHARERS = 200 -- each is told of all of them
 
 local call = redis.call
-local time = call('TIME')
-local clock_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local server_ms = server_now_ms()
 local holder, epoch = string.match(call('GET', k_reader) or '', '^(%S+) (%d+)$')
 local is_counted = a_what ~= 'leave'
-  and (holder == a_consumer or call('ZSCORE', k_sharers, a_consumer) or call('ZCOUNT', k_sharers, clock_ms, '+inf') < SHARERS)
+  and (holder == a_consumer or call('ZSCORE', k_sharers, a_consumer) or call('ZCOUNT', k_sharers, server_ms, '+inf') < SHARERS)
 
 if is_counted then
-  call('ZADD', k_sharers, int(clock_ms + tonumber(a_lease_ms)), a_consumer)
+  call('ZADD', k_sharers, int(server_ms + tonumber(a_lease_ms)), a_consumer)
   call('PEXPIRE', k_sharers, int(math.max(tonumber(a_lease_ms), call('PTTL', k_sharers))))
 else
   call('ZREM', k_sharers, a_consumer)
@@ -42,7 +41,7 @@ elseif a_what == 'take' and not holder and is_counted then
 elseif holder == a_consumer then
   call('DEL', k_reader)
 end
-call('ZREMRANGEBYSCORE', k_sharers, '-inf', '(' .. int(clock_ms))
+call('ZREMRANGEBYSCORE', k_sharers, '-inf', '(' .. int(server_ms))
 
 local wait_ms = int(math.max(0, call('PTTL', k_reader)))
 if not is_counted and a_what ~= 'leave' then return {head_line .. '\nSPARE ' .. wait_ms} end

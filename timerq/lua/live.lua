@@ -27,9 +27,7 @@ if incarnation == '' then
   last = incarnation
 end
 if a_ttl_ms ~= '0' then
-  -- owners live by the server's time, as dispatchers do, also where a manual clock tells the schedules' time
-  local time = redis.call('TIME')
-  local ending = time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(a_ttl_ms)
+  local ending = server_now_ms() + tonumber(a_ttl_ms)
   redis.call('ZADD', k_owners, 'GT', int(ending), a_member) -- it has as many heartbeats as handles: the longest counts
 end
 return {head_line .. '\nALIVE ' .. incarnation .. ' ' .. last}

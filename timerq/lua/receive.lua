@@ -229,12 +229,7 @@ local function hand_over(found)
   hand_out(found, call('HMGET', k_hold, unpack(names)))
 end
 
-local function is_earlier(one, other)
-  local ms, seq = match(one, '^(%d+)%-(%d+)$')
-  local other_ms, other_seq = match(other, '^(%d+)%-(%d+)$')
-  if ms ~= other_ms then return tonumber(ms) < tonumber(other_ms) end
-  return tonumber(seq) < tonumber(other_seq)
-end
+local function is_earlier(one, other) return is_behind(other, one) end
 
 -- Those whose time has come, of the waiting ones or of the leases. Returns whether these are all.
 local function take_due(from)

@@ -11,8 +11,7 @@
 --   UNSWEPT ceiling – the floor up to which it is to be swept
 --   SILENT until    – when it should have been heard (ms)
 
-local time = redis.call('TIME')
-local server_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local server_ms = server_now_ms()
 local lines = {head_line}
 local reply = {''}
 

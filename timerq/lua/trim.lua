@@ -108,16 +108,7 @@ end
 
 local settings = redis.call('HMGET', k_meta, 'max_age_ms', 'max_length')
 
-local function parts(id)
-  local ms, seq = string.match(id, '^(%d+)%-(%d+)$')
-  return tonumber(ms), tonumber(seq)
-end
-
-local function older(a, b)
-  local a_ms, a_seq = parts(a)
-  local b_ms, b_seq = parts(b)
-  return a_ms < b_ms or (a_ms == b_ms and a_seq < b_seq)
-end
+local function older(entry, other) return is_behind(other, entry) end
 
 -- The first entry that some group has not acknowledged: everything from there on stays.
 local bound = int(server_ms - retention_ms) .. '-0'
@@ -125,8 +116,8 @@ local unread = nil
 for _, flat in ipairs(groups) do
   local group = {}
   for i = 1, #flat, 2 do group[flat[i]] = flat[i + 1] end
-  local delivered_ms, delivered_seq = parts(group['last-delivered-id'])
-  local wanted = int(delivered_ms) .. '-' .. int(delivered_seq + 1)
+  local delivered_ms, delivered_seq = string.match(group['last-delivered-id'], '^(%d+)%-(%d+)$')
+  local wanted = delivered_ms .. '-' .. int(tonumber(delivered_seq) + 1)
   if tonumber(group.pending) > 0 then
     local pending = redis.call('XPENDING', key, group.name)[2]
     if pending and older(pending, wanted) then wanted = pending end

@@ -4,13 +4,6 @@
 -- replaced. (A list of ids is cheap to write; who wants to know marks what is in it.) Returns how many lists there are.
 local function note_fired(ids) return redis.call('RPUSH', k_fired_new, table.concat(ids, '\0\0\0') .. '\0\0\0') end
 
--- The server's own time (ms), which entries' ids are made of, also where a manual clock tells the schedules' time.
-local function server_now_ms()
-  if meta[3] ~= 'manual' then return now_ms end
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
-end
-
 -- Says that all versions up to this one are dead, of a schedule (by its id) or of an owner (tenant NUL owner). It stays while
 -- an entry that is older is on any stream: see trim.lua.
 local function leave_floor(whose, version)
