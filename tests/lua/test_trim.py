@@ -66,6 +66,16 @@ def left(partition: Partition, stream: str = "events") -> int:
     return int(partition.client.xlen(partition.key(f"s:{stream}")))
 
 
+@pytest.mark.parametrize("setting", ["retention_ms", "max_age_ms"])
+def test_longer_than_since_1970_is_for_ever(partition: Partition, setting: str) -> None:
+    fill(partition, old(3))
+    if setting == "max_age_ms":
+        partition.client.xgroup_create(partition.key("s:events"), "late", "0")
+    partition.client.hset(partition.key("meta"), setting, 100 * 366 * DAY_MS)
+    assert run(partition) == Trimmed("events", 0, 0)
+    assert left(partition) == 3
+
+
 def test_entries_nobody_reads_stay_for_the_retention(real_client: Any, partition: Partition) -> None:
     fill(partition, old(3 * NODE) + old(3 * NODE, HOUR_MS))
     assert run(partition) == Trimmed("events", 3 * NODE, 0)

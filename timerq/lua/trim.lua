@@ -111,7 +111,10 @@ local settings = redis.call('HMGET', k_meta, 'max_age_ms', 'max_length')
 local function older(entry, other) return is_behind(other, entry) end
 
 -- The first entry that some group has not acknowledged: everything from there on stays.
-local bound = int(server_ms - retention_ms) .. '-0'
+-- The first entry that there could be of so long (ms). A span that begins before 1970 is for ever.
+local function first_of_last(span_ms) return int(math.max(0, server_ms - span_ms)) .. '-0' end
+
+local bound = first_of_last(retention_ms)
 local unread = nil
 for _, flat in ipairs(groups) do
   local group = {}
@@ -129,7 +132,7 @@ if unread and older(unread, bound) then bound = unread end
 local read_gone = redis.call('XTRIM', key, 'MINID', '~', bound, 'LIMIT', a_limit)
 local unread_gone = 0
 if settings[1] and settings[1] ~= '' then
-  local oldest = int(server_ms - math.max(tonumber(settings[1]), retention_ms)) .. '-0'
+  local oldest = first_of_last(math.max(tonumber(settings[1]), retention_ms))
   unread_gone = redis.call('XTRIM', key, 'MINID', '~', oldest, 'LIMIT', a_limit)
 end
 if settings[2] and settings[2] ~= '' then
