@@ -85,7 +85,9 @@ _REASONS: Mapping[str, Literal["triggered", "report"]] = {
     "s": "report",
     "h": "report",
     "p": "report",
+    "f": "report",
 }
+"""How events came that no timing published, by the letter in front of their id's last number."""
 
 
 @dataclass(frozen=True, slots=True)

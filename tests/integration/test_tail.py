@@ -58,6 +58,7 @@ def test_an_entry_is_read_as_an_event() -> None:
         (b"0-7-s1900000000000", b"0", {}, "report"),
         (b"0-7-h1900000000000", b"3", {}, "report"),
         (b"0-7-p1900000000000", b"3", {}, "report"),
+        (b"0-7-f1900000000000", b"3", {}, "report"),
         (b"odd", b"0", {}, "timing"),
     ],
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
+import pytest
+
 from timerq import Upsert, resolve_duration
 from timerq.cli.demo import EXAMPLES, read_alterations
 from timerq.cli.lines import LONGEST_LINE, read_pieces
@@ -33,3 +35,9 @@ def test_there_are_enough_of_them_due_over_ten_seconds() -> None:
     alterations = read_alterations(CHANGES)
     assert sum(alteration.cancel is not None for alteration in alterations) > 200
     assert sum(alteration.upsert is not None for alteration in alterations) > 200
+
+
+@pytest.mark.parametrize("timing", [{"every": "1s"}, {"cron": "* * * * * *"}])
+def test_the_demo_takes_no_recurring_schedules(timing: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="one-shots"):
+        check_fit({"key": "k", "event": {"type": "t"}, **timing})
