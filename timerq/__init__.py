@@ -3,7 +3,7 @@
 A schedule is a value stored in Redis under a key; when it is due, a dispatcher moves it, in one atomic step, onto a
 Redis Stream, where any program can read it as an event.
 
-    from timerq import Event, TimerQueue
+    from timerq import Consumer, Delivery, Event, TimerQueue
 
     queue = TimerQueue.connect("redis://localhost:6379/0", namespace="prod", tenant="acme")
 
@@ -17,7 +17,7 @@ Redis Stream, where any program can read it as an event.
 A producer needs no more. Dispatchers (``timerq worker``) do the firing, as many as you like, and consumers
 (``timerq consume``) the handling:
 
-    app = Consumer(group="billing")
+    app = Consumer(queue, group="billing")
 
     @app.on("order.reminder")
     def remind(event: Delivery) -> None: ...
@@ -29,8 +29,10 @@ while the event before it is still being handled (``overlap=``). When it will be
     timerq.preview(cron="30 2 * * *", timezone="Europe/Paris", dst_gap="skip", after="2026-03-27T12:00:00Z", n=3)
 
 The walk of one schedule, for who wants to know how: `TimerQueue.upsert` (client.py) asks `commands.upsert` what to send
-and sends it (link.py) to ``lua/upsert.lua``, which stores it. A `Dispatcher` (dispatcher/) sleeps until it is due and
-calls ``lua/fire.lua``, which puts the event on its stream and takes the schedule out, or arms its next occurrence.
+and sends it (link.py) to ``lua/upsert.lua``, which stores it. A `Dispatcher` (dispatcher/partition.py) sleeps until it
+is due and calls ``lua/fire.lua``, which puts the event on its stream and takes the schedule out, or arms its next
+occurrence. A `Consumer` (consumer/loop.py) takes the event by ``lua/receive.lua``, runs its handler
+(consumer/runner.py), and says by ``lua/settle.lua`` what became of it.
 """
 
 from __future__ import annotations

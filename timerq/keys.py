@@ -40,7 +40,7 @@ key                                 type    holds
 ``{t}:sharers:<stream NUL group>``  zset    consumer of an ordered group -> until when it is counted (ms; with a TTL)
 ``{t}:dead:<stream NUL group>``     stream  dead letters: the event's fields, the error, and what came before it
 ``{t}:mark:<tenant NUL token>``     string  until when (ms) an effect counts as done (with a TTL)
-``{t}:bound:<stream>``               hash    a bounded stream's counters, and how far it is counted anew
+``{t}:bound:<stream>``              hash    a bounded stream's counters, and how far it is counted anew
 ``{t}:backlog:<stream NUL group>``  hash    tenant NUL lane -> how many of its events wait; under the empty name, of all
 ``{t}:recount:<stream NUL group>``  hash    the same, while it is counted anew
 ``{t}:parked:<stream>``             zset    lanes for whose room something waits (empty: the stream's) -> when looked at

@@ -372,6 +372,21 @@ def test_law_5_what_is_exported_exists_is_documented_and_sorted() -> None:
             assert value.__doc__, name
 
 
+@pytest.mark.parametrize("folder", [path.parent for path in rooms() if path.name == "__init__.py"], ids=named)
+def test_a_folder_says_what_its_rooms_are_for(folder: Path) -> None:
+    if folder in (ROOT, ROOT / "lua"):  # the tour; and a folder of scripts, each with its own first sentence
+        return
+    told = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} <= {*re.findall(r"\w+", told)}
+
+
+def test_the_map_of_the_house_has_every_room() -> None:
+    text = (ROOT.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    drawn = re.findall(r"\w+", " ".join(re.findall(r"^    timerq/(.+?)  ", text, re.MULTILINE)))
+    there = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert {name for name in there if not name.startswith("__")} == {*drawn}
+
+
 @pytest.mark.parametrize("path", rooms(), ids=named)
 def test_rooms_stay_small(path: Path) -> None:
     limit, _ = LARGER_ROOMS.get(named(path), (ROOM_LINES, ""))

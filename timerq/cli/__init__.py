@@ -1,16 +1,17 @@
 """The command line: a file for each group of commands, and nothing but arguments and printing.
 
 base      where the queue is, how faults end, shared options; bar: progress
-values    words → values          show     values → lines, tables, JSON
+values    words → values          show     values → lines; table: tables, words: JSON
 lines     JSON lines → upserts    options  what is published, when, under which policy
-ask       before what cannot be taken back
+ask       before what cannot be taken back absent   where there is nothing
 arm       upsert                  change   cancel trigger pause resume publish
 describe  get, and what a dry run says     recur    preview next backfill done
+moments   instants to come                 surprises  timings that may not be what was meant
 look      list count stats                 why      why
 follow    tail                             dead     dead (with letters: which ones, and how they look)
 owner     owner                           backlog  bound unbound
 declare   plan apply crontab               plans    what they show
-run       init worker dev         demo     demo (with ledger: what was promised, and what came)
+run       init worker dev         demo     demo (with play: what it does, and ledger: the sums)
 consume   consume                 develop  the app of dev, begun anew when files change
 """
 
@@ -103,9 +104,8 @@ def main() -> None:
     _open_missing()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # a terminal of another encoding is no reason to fail
+            # a terminal of another encoding is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     cli(prog_name="timerq")
 
 

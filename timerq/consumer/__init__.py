@@ -4,7 +4,8 @@ app       Consumer: the handlers and how they are run (place: where)  service  o
 loop      a partition's reader         bell      rings when something is new   leader    who leads an ordered one
 asking    asks Redis, also ahead       hand      takes what has come when the bell rings
 desk      what is in hand              outbox    what became of it, on its way   reporter  failures, told to operators
-runner    runs one handler             threads   for those that block            context   ``ctx``
+handling  the handlings under way      begun     a coroutine that waits         suspects  what may have killed one
+runner    runs one handler             threads   for those that block           context   ``ctx``
 rehearsal it in a test kit             load      module:app → the Consumer      ending    the loop's end
 slots counts health                    the small ledgers of one run
 pure: handlers backoff verdict lanes decode arming

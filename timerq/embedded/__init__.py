@@ -3,9 +3,9 @@
     with EmbeddedRedis() as redis:
         queue = TimerQueue.connect(redis.url)
 
-    find_server()      which program would be run
+    find_server()      which program would be run             (find)
     identify()         what that program is: ("redis", "8.2.3")
-    EmbeddedRedis      the child: start, stop, kill, restart
+    EmbeddedRedis      the child: start, stop, kill, restart  (server; watcher: what ends it with its parent)
 
 It is an ordinary server with ordinary guarantees, but nobody watches over it: for production run Redis as a service.
 """

@@ -7,8 +7,9 @@
         assert event.key == "reminder:42"
 
 clock     ManualClock                           kit        TestQueue
-server    the Redis behind a kit                arrivals   the events on its streams
-handling  how handlers are given them           asserts    assert_scheduled, assert_not_scheduled
+server    the Redis behind a kit                clients    the clients of its namespace
+arrivals  the events on its streams             handling   how handlers are given them
+drive     awaits those that are async           asserts    assert_scheduled, assert_not_scheduled
 firing    fire_due, fire_until: for a queue that is no kit's
 plugin    the pytest fixtures timer_queue, manual_clock
 

@@ -1,10 +1,13 @@
 """When a schedule is due, as pure arithmetic on whole milliseconds. Nobody here reads a clock.
 
-durations   "1h30m" → ms                   instants   "2030-01-31T09:00:00Z" → epoch ms
-cron        an expression → sets of numbers    zones      a zone's name → when its offset changes
+durations   "1h30m" → ms                            instants   "2030-01-31T09:00:00Z" → epoch ms
+texts       ms → "1h30m"                            zones      a zone's name → when its offset changes
+cron        an expression → sets of numbers         cronfield  one field of it
+days        the days it names in a month            times      the times it names in a day
+walls       expressions → the times a clock shows   exclusions what is left out
 calendar    expressions, exclusions, a zone → instants, with the DST rules
 occurrences a calendar or a grid, its window and jitter → occurrences
-recurring   the words of recurring schedules   definition as they are stored
+recurring   the words of recurring schedules        definition as they are stored
 resolve     what a caller asks for → Timing
 planning    what becomes of an occurrence, and what comes after it
 """
