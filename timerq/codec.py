@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import msgpack
 
 from timerq.errors import ContractBroken, InvalidSchedule
-
-Codec: TypeAlias = Literal["msgpack", "json"]
+from timerq.model import Codec
 
 MSGPACK = "application/msgpack"
 JSON = "application/json"

@@ -79,9 +79,8 @@ def unavailable(error: BaseException) -> QueueUnavailable:
     if isinstance(error, MovedError):
         text = f"this Redis is part of a Cluster, use redis+cluster://… ({text})"
     if isinstance(error, MasterNotFoundError):
-        text = (
-            f"{text.partition(' : ')[0]}: no Sentinel that answers knows it"  # the rest is redis-py's objects
-        )
+        # the rest is redis-py's objects
+        text = f"{text.partition(' : ')[0]}: no Sentinel that answers knows it"
     raised = QueueUnavailable(f"Redis is away or refuses: {text}")
     raised.__cause__ = error
     return raised

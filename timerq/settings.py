@@ -17,12 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from timerq.codec import DEFAULT_LIMIT_BYTES
 from timerq.errors import InvalidSchedule
 
 DEFAULT_REDIS_URL = "redis://localhost:6379/0"
 DEFAULT_NAMESPACE = "timerq"
 DEFAULT_TENANT = "default"
-DEFAULT_MAX_PAYLOAD_BYTES = 64 * 1024
+DEFAULT_MAX_PAYLOAD_BYTES = DEFAULT_LIMIT_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from timerq import InvalidDeclaration, InvalidSchedule, Upsert
+from timerq.commands.arming import EVENT_WORDS
 from timerq.declare import DeclaredSet, load
 from timerq.declare.documents import MAX_FILE_BYTES
-from timerq.declare.entries import ENTRY_WORDS, EVENT_WORDS, TIMING_WORDS
+from timerq.declare.entries import ENTRY_WORDS, TIMING_WORDS
 
 Write = Callable[[str, str], Path]
 

@@ -104,9 +104,9 @@ def test_slots_before_the_start_and_occurrences_after_the_end_are_none():
     found = Occurrences(cron(start_ms=ms("2026-01-02T09:00:00Z"), until_ms=ms("2026-01-04T09:00:00Z")))
     due = [ms(f"2026-01-0{day}T09:00:00Z") for day in (2, 3, 4)]
     assert nexts(found, 0, 9) == due
-    assert found.first_ms(0) == due[0]
-    assert found.first_ms(due[0]) == due[1]
-    assert found.first_ms(due[2]) is None
+    assert found.next_ms(0) == due[0]
+    assert found.next_ms(due[0]) == due[1]
+    assert found.next_ms(due[2]) is None
     assert found.prev_ms(due[0] - 1) is None
     assert found.prev_ms(due[0]) == due[0]
     assert found.prev_ms(MAX_INSTANT_MS) == due[2]
@@ -118,7 +118,7 @@ def test_slots_before_the_start_and_occurrences_after_the_end_are_none():
 
 def test_a_window_between_two_slots_is_empty():
     found = Occurrences(cron(start_ms=ms("2026-01-02T09:00:01Z"), until_ms=ms("2026-01-03T08:59:59Z")))
-    assert (found.first_ms(0), found.prev_ms(MAX_INSTANT_MS), found.count(0, MAX_INSTANT_MS)) == (
+    assert (found.next_ms(0), found.prev_ms(MAX_INSTANT_MS), found.count(0, MAX_INSTANT_MS)) == (
         None,
         None,
         0,

@@ -13,9 +13,8 @@ _TOLD = 3
 def absent(queue: TimerQueue, key: str, owner: str | None, outcome: str = "") -> NotFound:
     """There is no schedule of ``key`` (and ``owner``); ``outcome`` is the word that said so."""
     said = ": ".join(filter(None, (show.name_of(key, owner), outcome, "nothing waits under this key")))
-    found = (
-        queue.list_page(key, limit=_MOST).items if key else []
-    )  # in the order of keys: this one comes first
+    # in the order of keys: this one comes first
+    found = queue.list_page(key, limit=_MOST).items if key else []
     owners = [schedule.owner for schedule in found if schedule.key == key]
     named = [show.clean(one) for one in owners if one is not None]
     if named:

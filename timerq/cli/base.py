@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import click
@@ -50,13 +50,11 @@ class Target:
         """The environment's settings under the command line's. Raises `InvalidSchedule` for a bad variable."""
         if self.settings is None:
             found = Settings.from_environment()
-            self.settings = Settings(
+            self.settings = replace(
+                found,
                 redis_url=found.redis_url if self.redis is None else self.redis,
                 namespace=found.namespace if self.namespace is None else self.namespace,
                 tenant=found.tenant if self.tenant is None else self.tenant,
-                max_payload_bytes=found.max_payload_bytes,
-                redis_server=found.redis_server,
-                search_path=found.search_path,
             )
         return self.settings
 
@@ -260,6 +258,12 @@ class QueueCommand(click.Command):
         for name in sorted(sections, key="Options".__eq__):
             with formatter.section(name):
                 formatter.write_dl(sections[name])
+
+
+def import_from_here() -> None:
+    """Modules are looked for in this folder too, as ``python -m`` does."""
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
 
 
 def who() -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from timerq.cli import show
-from timerq.cli.base import QueueCommand, Target, pass_target
+from timerq.cli.base import QueueCommand, Target, import_from_here, pass_target
 from timerq.cli.run import log_to_stderr
 from timerq.cli.values import number
 from timerq.topology import redact
@@ -36,8 +35,7 @@ def consume(target: Target, /, app: str, name: str | None, concurrency: int | No
     """
     from timerq.consumer.load import load_consumer  # here, so that the other commands start faster
 
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)  # as python -m does
+    import_from_here()
     settings = target.resolve()
     consumer = load_consumer(app)
     _refuse_another_place(target, consumer)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from timerq.cli.base import (
     Unavailable,
     durable_option,
     failure_of,
+    import_from_here,
     json_option,
     pass_target,
     who,
@@ -168,8 +168,8 @@ def crontab(
 
 
 def _load(path: str, label: str | None) -> DeclaredSet:
-    if not os.path.exists(path) and (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)  # as python -m does
+    if not os.path.exists(path):
+        import_from_here()
     return load(path, label, _HINT)
 
 

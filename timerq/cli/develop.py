@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import click
 
 from timerq.cli import show
-from timerq.cli.base import QueueCommand, Target, pass_target
+from timerq.cli.base import QueueCommand, Target, import_from_here, pass_target
 from timerq.errors import InvalidSchedule
 from timerq.topology import redact
 
@@ -169,8 +169,7 @@ def dev_app(
     from timerq.consumer.ending import run_to_end
     from timerq.running import Running
 
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)
+    import_from_here()
     log_to_stderr()
     running = _running(target, app, schedules, no_schedules)
 

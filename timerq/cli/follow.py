@@ -13,11 +13,8 @@ from timerq.cli.values import number
 from timerq.client import TimerQueue
 from timerq.commands.command import Namespace
 from timerq.commands.namespace import find_namespace
-from timerq.model import check_plain_name
+from timerq.model import ERRORS, check_plain_name
 from timerq.tail import Published, Tail, Unreadable
-
-ERRORS = "errors"
-"""The stream of what operators should know of."""
 
 
 @click.command(cls=QueueCommand)

@@ -13,7 +13,7 @@ from timerq.client import TimerQueue
 from timerq.commands.command import Scope, Steps
 from timerq.commands.letters import DeadLetter, Which
 from timerq.commands.read import server_time
-from timerq.model import check_plain_name
+from timerq.model import ERRORS, check_plain_name
 from timerq.timing import MAX_INSTANT_MS, resolve_duration, resolve_instant
 
 
@@ -145,7 +145,7 @@ def hints_for(letter: DeadLetter, target: Target) -> Iterator[str]:
     """What can be done about it, as commands for the same place."""
     names = {"namespace": target.namespace, "tenant": target.tenant}
     there = "".join(f" --{name} {shlex.quote(value)}" for name, value in names.items() if value is not None)
-    if letter.key and letter.key.isprintable() and letter.stream != "errors":
+    if letter.key and letter.key.isprintable() and letter.stream != ERRORS:
         yield (
             "Each attempt, as long as it is kept: timerq tail --stream errors --no-follow "
             f"--key {shlex.quote(letter.key)}{there}"

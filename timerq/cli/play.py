@@ -90,7 +90,8 @@ class Worker:
 def check_fit(value: Mapping[str, Any]) -> None:
     """The demo counts one-shots on one stream; everything else is checked by the queue. Raises ValueError."""
     event = value.get("event")
-    if "every" in value or "cron" in value or not isinstance(event, dict) or event.get("stream", "events") != "events":
+    recurs = "every" in value or "cron" in value
+    if recurs or not isinstance(event, dict) or event.get("stream", "events") != "events":
         raise ValueError("the demo counts one-shots (at or delay) on the stream events only")
 
 

@@ -26,7 +26,8 @@ from timerq.timing.calendar import MAX_EXCLUSIONS, MAX_EXPRESSIONS
 Mode = Literal["replace", "keep", "earliest", "latest"]
 """What an upsert does where there is a schedule already."""
 
-_EVENT_WORDS = frozenset({"type", "payload", "stream", "correlation", "codec"})
+EVENT_WORDS = ("type", "payload", "stream", "correlation", "codec")
+"""The words of an `Event`, where it is told as a mapping."""
 
 
 class Upsert(NamedTuple):
@@ -110,10 +111,10 @@ class Upsert(NamedTuple):
                 raise InvalidSchedule(name, None, "want one: an item has a key, an event and a timing")
         event = thing["event"]
         if isinstance(event, Mapping):
-            unknown = [name for name in event if name not in _EVENT_WORDS]
+            unknown = [name for name in event if name not in EVENT_WORDS]
             if unknown:
                 raise InvalidSchedule(
-                    f"event.{unknown[0]}", event[unknown[0]], unknown_word(unknown[0], sorted(_EVENT_WORDS))
+                    f"event.{unknown[0]}", event[unknown[0]], unknown_word(unknown[0], sorted(EVENT_WORDS))
                 )
             if "type" not in event:
                 raise InvalidSchedule("event.type", None, "want the event's type")

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from timerq.commands.command import Command, Namespace, Reply, Scope, Steps, command, read_lines
 from timerq.errors import InvalidSchedule, QueueUnavailable
-from timerq.model import Backlog, Bound, BoundRule, check_plain_name
+from timerq.model import ERRORS, Backlog, Bound, BoundRule, check_plain_name
 
 MOST_BOUNDS = 50
 """So many streams of a namespace may be bounded."""
@@ -52,7 +52,7 @@ def make_bound(
     check_plain_name("group", group)
     if rule not in get_args(BoundRule):
         raise InvalidSchedule("rule", rule, 'want "hold", "drop_oldest" or "drop_newest"')
-    if stream == "errors" and rule == "hold":
+    if stream == ERRORS and rule == "hold":
         raise InvalidSchedule("rule", rule, 'want "drop_oldest" or "drop_newest" for the stream "errors"')
     if limit is None and lane_limit is None:
         raise InvalidSchedule("limit", None, "want limit=, lane_limit= or both; to end a bound, unbound")

@@ -4,8 +4,7 @@ A verb is a generator (`Steps`): it yields lists of commands that may travel at 
 replies, and returns the verb's result. A client drives it and does nothing else, so the blocking and the asynchronous
 one cannot drift apart.
 
-Verbs on single schedules are made of `Item`s. Items of one partition, script and tenant are gathered into one command,
-however they came together: one call with many of them, or many tasks with one each.
+Verbs on single schedules are made of items, which travel together: see `timerq.commands.items`.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from functools import cache
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from timerq import keys
+from timerq.codec import DEFAULT_LIMIT_BYTES
 from timerq.errors import ContractBroken, NamespaceMismatch, QueueUnavailable
 from timerq.lua import SCRIPTS, Script, Word
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 SCHEMA: Final = "1"
 """The format of the records; a script refuses a partition of another one."""
@@ -72,7 +71,7 @@ class Scope:
     namespace: Namespace
     tenant: str
     tenant_bytes: bytes
-    payload_limit: int = 65_536
+    payload_limit: int = DEFAULT_LIMIT_BYTES
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from timerq import codec, keys
@@ -123,6 +123,5 @@ def publish_item(
             raise BacklogFull(" ".join(words[1:]))
         return Change(Outcome(words[0]), key, owner, int(words[1]), None, words[2], durable)
 
-    reader: Callable[[list[str], Iterator[bytes], str], Change] = read
     size = len(key_bytes) + len(owner_bytes) + len(data) + len(correlation) + 300
-    return Item("publish", partition, item_keys, args, size, reader)
+    return Item("publish", partition, item_keys, args, size, read)

@@ -25,7 +25,7 @@ class DeadLetter:
 
     ``entry`` is its place among the dead letters of its ``partition``, ``source_entry`` the one it had in the stream.
     ``attempts`` handlings had begun; the first failed at ``first_failed_ms``, the last at ``last_failed_ms`` (epoch ms)
-    with ``error`` and ``traceback`` (its last 16 KiB). ``id``, ``type``, ``key``, ``tenant`` and ``owner`` are the
+    with ``error`` and the end of its ``traceback``. ``id``, ``type``, ``key``, ``tenant`` and ``owner`` are the
     event's, empty (``owner`` None) where it has none: what cannot be read is a dead letter too. ``fields`` are all of
     the event's, as they were on the stream.
     """

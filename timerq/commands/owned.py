@@ -25,7 +25,6 @@ from timerq.timing import Duration, Exclusion, Instant, resolve_duration
 
 T = TypeVar("T")
 U = TypeVar("U", bound=Upserted)
-Answer = TypeVar("Answer", Change, Backfilled)
 
 MIN_TTL_MS = 100
 """The shortest ``ttl`` of an owner; its heartbeat comes three times as often."""
@@ -121,9 +120,8 @@ class Life:
             return False  # it has begun anew meanwhile, and has another heartbeat
         if floor is not None:
             self.floor = floor
-        return (
-            self.floor is None
-        )  # an answer that was given before a destroy, and is heard after it, undoes nothing
+        # an answer that was given before a destroy, and is heard after it, undoes nothing
+        return self.floor is None
 
     def heard(self, answer: T) -> T:
         """The same answer; takes note where it says that the owner is gone."""

@@ -11,7 +11,7 @@ from timerq.commands.arming import Upsert, timing_of
 from timerq.commands.command import Scope, Steps
 from timerq.commands.read import get, server_time
 from timerq.commands.recurring import occurrences_between, past_range, upcoming
-from timerq.commands.upsert import item
+from timerq.commands.upsert import WANT, item
 from timerq.commands.wording import Difference, differences, words_of
 from timerq.errors import InvalidSchedule
 from timerq.model import Outcome, Schedule, State, Timing
@@ -113,7 +113,7 @@ def _first(scope: Scope, wanted: Upsert, now_ms: int) -> tuple[Timing, int, Inva
     if timing.kind == "once":
         due_ms = timing.at_ms if timing.delay_ms is None else now_ms + timing.delay_ms
         if due_ms is None or due_ms > MAX_INSTANT_MS:
-            raise InvalidSchedule("delay", wanted.delay, "want a delay that ends before the year 10000")
+            raise InvalidSchedule("delay", wanted.delay, WANT["delay"])
         return Timing("once", at_ms=due_ms), due_ms, None
     id = keys.identity(scope.tenant_bytes, wanted.key.encode(), (wanted.owner or "").encode())
     if is_asked(timing):
@@ -125,10 +125,9 @@ def _first(scope: Scope, wanted: Upsert, now_ms: int) -> tuple[Timing, int, Inva
             return timing, MAX_INSTANT_MS, error
     first_ms = occurrences_from(replace(timing, until_ms=None), id, now_ms).next_ms(now_ms - 1)
     if first_ms is None:
-        raise InvalidSchedule("every", wanted.every, "want a first occurrence before the year 10000")
+        raise InvalidSchedule("every", wanted.every, WANT["every"])
     if timing.until_ms is not None and first_ms > timing.until_ms:
-        want = "want until= at or after the first occurrence: nothing would ever fire"
-        return timing, first_ms, InvalidSchedule("until", wanted.until, want)
+        return timing, first_ms, InvalidSchedule("until", wanted.until, WANT["until"])
     return timing, first_ms, None
 
 
@@ -153,18 +152,10 @@ def _outcome(
             return Outcome.UNCHANGED, changes
         fired = 0 if wanted.reset or stored.timing.kind == "once" else stored.fired_total
         if timing.limit is not None and fired >= timing.limit:
-            raise InvalidSchedule(
-                "limit",
-                wanted.limit,
-                "want a limit above the number of occurrences it has already had, or reset=True",
-            )
+            raise InvalidSchedule("limit", wanted.limit, WANT["limit"])
     elif wanted.mode in ("earliest", "latest"):
         if stored.timing.kind != "once":
-            raise InvalidSchedule(
-                "mode",
-                wanted.mode,
-                "want earliest and latest only where the stored schedule is a one-shot too",
-            )
+            raise InvalidSchedule("mode", wanted.mode, WANT["mode"])
         if first_ms == stored.at_ms or (first_ms > stored.at_ms) == (wanted.mode == "earliest"):
             return Outcome.KEPT, ()
     return Outcome.REPLACED, changes

@@ -177,7 +177,7 @@ def _assemble(
     return _UpsertItem(partition, item_keys, args, size, scope.tenant, wanted, make)
 
 
-_WANT = {
+WANT = {
     "delay": "want a delay that ends before the year 10000",
     "every": "want a first occurrence before the year 10000",
     "initial_delay": "want a first occurrence before the year 10000",
@@ -186,6 +186,7 @@ _WANT = {
     "mode": "want earliest and latest only where the stored schedule is a one-shot too",
     "idempotency_key": "want a new key: this one was used with another body",
 }
+"""What is said of a word that the script refuses."""
 
 
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
@@ -240,5 +241,5 @@ class _UpsertItem(Item[U]):
             field = words[1]
             if field == "delay" and wanted.delay is None:  # the script has one word for what starts too late
                 field = "every" if wanted.initial_delay is None else "initial_delay"
-            raise InvalidSchedule(field, getattr(wanted, field), _WANT[field])
+            raise InvalidSchedule(field, getattr(wanted, field), WANT[field])
         raise ContractBroken(f"unexpected answer {status!r}")

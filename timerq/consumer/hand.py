@@ -40,9 +40,8 @@ class Hand:
     def wish(self) -> Command[Received] | None:
         """What to take when the bell rings: what finds places now. None where that is to be asked for then."""
         service = self._service
-        if (
-            service.is_stopping or service.app.place.clock() is not None
-        ):  # a manual clock may go on until then
+        # a manual clock may go on until then
+        if service.is_stopping or service.app.place.clock() is not None:
             return None
         return self._asking.command(max(1, min(self._most, service.slots.free)))
 

@@ -230,10 +230,8 @@ def _is_model(hint: Any) -> bool:
 
 def _checker(model: Any) -> Callable[[Any], Any]:
     """Makes payloads instances of a model: a pydantic one, or whatever pydantic has a schema for."""
-    from pydantic import (
-        TypeAdapter,
-        ValidationError,
-    )  # here: it takes long to load, and most handlers want none
+    # here: it takes long to load, and most handlers want none
+    from pydantic import TypeAdapter, ValidationError
     from pydantic.errors import PydanticUserError
 
     try:

@@ -11,12 +11,9 @@ from timerq.commands.consume import RawDelivery
 from timerq.consumer.handlers import Handler
 from timerq.consumer.verdict import Verdict, bounded
 from timerq.errors import ContractBroken, InvalidSchedule, TimerqError
-from timerq.model import Delivery, Event, check_plain_name, instant_text
+from timerq.model import ERRORS, Delivery, Event, check_plain_name, instant_text
 
 logger = logging.getLogger("timerq.consumer")
-
-ERRORS = "errors"
-"""The stream of what operators should know."""
 
 _MAX_TRACE_BYTES = 4_000
 _MAX_UNWANTED = 100

@@ -136,9 +136,8 @@ class Service:
         ready()
         try:
             await self._stopping.wait()
-            await asyncio.wait(
-                reading, timeout=_LAST_WORDS_S
-            )  # a call that is on its way may bring something yet
+            # a call that is on its way may bring something yet
+            await asyncio.wait(reading, timeout=_LAST_WORDS_S)
         finally:
             self.stop()
             for task in reading:

@@ -52,10 +52,8 @@ class Threads:
             result, error = None, None
             try:
                 result = contextvars.Context().run(function)
-            except (
-                BaseException
-            ) as raised:  # also a handler that calls sys.exit(): it has failed, the loop goes on
-                error = raised
+            except BaseException as raised:
+                error = raised  # also of a handler that calls sys.exit(): it has failed, the loop goes on
             try:
                 loop.call_soon_threadsafe(_finish, future, result, error)
             except RuntimeError:

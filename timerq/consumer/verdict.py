@@ -7,12 +7,12 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from timerq.commands.consume import MAX_ERROR, MAX_OUTCOME
 from timerq.consumer.handlers import Handler
 from timerq.errors import Incomplete, InvalidPayload
 
-MAX_OUTCOME_BYTES = 200
-MAX_ERROR_BYTES = 1_000
 MAX_TRACEBACK_BYTES = 6_000
+"""What is told of a traceback, its end; less than the scripts would keep, so that many settlements go in one call."""
 
 _HERE = os.path.join(os.path.dirname(__file__), "")
 
@@ -34,13 +34,13 @@ DONE = Verdict("ack")
 
 def succeeded(result: Any) -> Verdict:
     """The handler returned ``result``, of which a short text is kept (None: nothing)."""
-    return DONE if result is None else Verdict("ack", outcome=bounded(_text(result), MAX_OUTCOME_BYTES))
+    return DONE if result is None else Verdict("ack", outcome=bounded(_text(result), MAX_OUTCOME))
 
 
 def failed(handler: Handler, attempt: int, error: BaseException, luck: float) -> Verdict:
     """Handling number ``attempt`` ended with ``error``; ``luck`` is a random number from 0 to 1."""
     _leave_out_ours(error)
-    told = bounded(describe(error), MAX_ERROR_BYTES)
+    told = bounded(describe(error), MAX_ERROR)
     trace = "" if isinstance(error, Incomplete) and error.__traceback__ is None else _traceback(error)
     if attempt < handler.attempts and is_worth_it(handler, error):
         return Verdict("retry", handler.backoff.wait_ms(attempt, luck), told, trace)

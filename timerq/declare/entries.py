@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from timerq import codec
-from timerq.commands.arming import Upsert, timing_of
+from timerq.commands.arming import EVENT_WORDS, Upsert, timing_of
 from timerq.commands.phrasing import for_file, unknown_word
 from timerq.declare.declared import Declared
 from timerq.declare.documents import Document, Path, written
@@ -22,7 +22,6 @@ TIMING_WORDS = (
 )
 """The words of `Upsert` that a declared schedule may have; an event's are `EVENT_WORDS`."""
 
-EVENT_WORDS = ("type", "payload", "stream", "correlation", "codec")
 ENTRY_WORDS = ("name", "event", "payload", *TIMING_WORDS)
 
 _HOW_OFTEN = ("cron", "every")

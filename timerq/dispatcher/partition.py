@@ -209,9 +209,8 @@ class PartitionLoop(threading.Thread):
         self._tell_broken(said, self._link.send(self._advances(said)))
         if self._handed or any(step.handover.word == "claimed" for step in said):
             with self._changed:
-                self._look_now = (
-                    True  # what was asked about may be due, and what is due must not wait for the others
-                )
+                # what was asked about may be due, and what is due must not wait for the others
+                self._look_now = True
 
     def _ask(self, handed: Handed) -> tuple[list[Advance], Handed]:
         """What calendars say, and those that are still to be asked when the time is up."""

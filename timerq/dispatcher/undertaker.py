@@ -27,9 +27,8 @@ class Undertaker:
         self._link = link
         self._namespace = namespace
         self._calm_since_s = time.monotonic()
-        self._begun: dict[
-            Found, float
-        ] = {}  # sweeps that others have begun, and since when they are known (s)
+        # sweeps that others have begun, and since when they are known (s)
+        self._begun: dict[Found, float] = {}
 
     def redis_failed(self) -> None:
         """Redis did not answer."""

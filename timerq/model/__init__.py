@@ -21,6 +21,7 @@ from timerq.model.answers import (
 )
 from timerq.model.delivery import Delivery, make_delivery
 from timerq.model.names import (
+    ERRORS,
     MAX_NAME_BYTES,
     check_plain_name,
     check_text,
@@ -32,6 +33,7 @@ from timerq.model.schedule import Codec, Event, Fire, Schedule, State
 from timerq.model.timing import DstGap, DstOverlap, Misfire, Overlap, Policy, Rule, Timing
 
 __all__ = [
+    "ERRORS",
     "MAX_NAME_BYTES",
     "Backfilled",
     "Backlog",

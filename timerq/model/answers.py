@@ -22,7 +22,7 @@ class Outcome(StrEnum):
     KEPT = "KEPT"
     """The mode left the existing one in place."""
     DUPLICATE = "DUPLICATE"
-    """The idempotency key was used before; the first answer is given again."""
+    """The idempotency key was used before, or it was triggered in this second: the first answer is given again."""
     VERSION_MISMATCH = "VERSION_MISMATCH"
     """``if_version`` is not the stored version; nothing was done."""
     OWNER_GONE = "OWNER_GONE"

@@ -10,6 +10,9 @@ from timerq.errors import InvalidSchedule
 MAX_NAME_BYTES = 512
 """The longest key, owner, event type or idempotency key, in bytes of UTF-8."""
 
+ERRORS = "errors"
+"""The stream of what operators should know."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _WANT_TEXT = f"want a text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL"

@@ -129,9 +129,8 @@ class Running:
                 url, namespace, *_, options = self._place
                 self._dispatcher = Dispatcher(url, namespace=namespace, name=self._name, **options)
                 self._starting = self._threads.call(self._dispatcher.start)
-                await asyncio.wait(
-                    {self._starting}
-                )  # also where this task is cancelled, it goes on in its thread
+                # also where this task is cancelled, it goes on in its thread
+                await asyncio.wait({self._starting})
                 self._starting.result()
             if not self._asked.is_set():  # nobody has asked to stop in the meantime
                 await self._serve()

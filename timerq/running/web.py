@@ -34,9 +34,8 @@ def lifespan(
     """
     if words.get("keep_alive"):
         raise InvalidSchedule("keep_alive", True, "want it left out: a server says itself when it ends")
-    schedules = (
-        None if schedules is None else each(schedules)
-    )  # an iterator would be used up by the first run
+    # an iterator would be used up by the first run
+    schedules = None if schedules is None else each(schedules)
     run(queue, app, schedules, **words)  # refuses what cannot be, before any server is started
 
     @asynccontextmanager

@@ -13,9 +13,6 @@ from timerq.exchange import unavailable
 from timerq.tail import Published, Unreadable, read_event
 from timerq.topology import REDIS_FAULTS, Connections
 
-REPORTS = "errors"
-"""The stream of reports for operators."""
-
 
 class Arrivals:
     """Reads the streams of every partition without a group, and remembers where it stands."""

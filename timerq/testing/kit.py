@@ -15,9 +15,9 @@ from timerq.commands.command import Namespace, Scope
 from timerq.commands.dispatch import fire_partition
 from timerq.commands.recurring import done
 from timerq.errors import InvalidSchedule, TimerqError
-from timerq.model import Schedule, check_plain_name, instant_text
+from timerq.model import ERRORS, Schedule, check_plain_name, instant_text
 from timerq.tail import Published, Unreadable
-from timerq.testing.arrivals import REPORTS, Arrivals
+from timerq.testing.arrivals import Arrivals
 from timerq.testing.clients import Clients
 from timerq.testing.clock import ManualClock
 from timerq.testing.drive import Loop, Play, adrive
@@ -159,7 +159,7 @@ class TestQueue:
         return [
             event
             for event in self._all
-            if (event.stream == stream if stream else event.stream != REPORTS)
+            if (event.stream == stream if stream else event.stream != ERRORS)
             and (type is None or event.type == type)
             and (key is None or event.key == key)
             and (owner is None or event.owner == owner)
@@ -253,7 +253,7 @@ class TestQueue:
             self._is_playing = False
         self._look()
         new, self._told = self._all[self._told :], len(self._all)
-        return [event for event in new if event.stream != REPORTS]
+        return [event for event in new if event.stream != ERRORS]
 
     def _pass(self, until_ms: int, handlers: Handlers | None) -> Generator[Any, Any, None]:
         """From one instant at which something is due to the next."""
@@ -295,7 +295,7 @@ class TestQueue:
         """Reads what has come."""
         new = self._arrivals.read()
         self._all += new
-        self._unhandled += [event for event in new if event.stream != REPORTS]
+        self._unhandled += [event for event in new if event.stream != ERRORS]
 
     def _hand_over(self, handlers: Handlers) -> Generator[Any, Any, Drained]:
         if not isinstance(handlers, Mapping):

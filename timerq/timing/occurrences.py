@@ -111,10 +111,6 @@ class Occurrences:
         due_ms = self._due_ms(slot_ms)
         return due_ms if due_ms <= self._until_ms else None
 
-    def first_ms(self, now_ms: int) -> int | None:
-        """The first occurrence of a schedule that is made at ``now_ms``: later than that, its slot in the window."""
-        return self.next_ms(now_ms)
-
     def prev_ms(self, at_or_before_ms: int) -> int | None:
         """The last occurrence not later than ``at_or_before_ms``, or None."""
         at_ms = min(at_or_before_ms, self._until_ms)

@@ -69,7 +69,7 @@ def first_instants(timing: Timing, id: bytes, now_ms: int) -> tuple[int, int]:
     there is none, and for a jitter that is as long as the calendar's period.
     """
     occurrences = occurrences_from(timing, id, now_ms)
-    first_ms = occurrences.first_ms(now_ms if timing.kind == "cron" else now_ms - 1)
+    first_ms = occurrences.next_ms(now_ms if timing.kind == "cron" else now_ms - 1)
     if first_ms is None:
         if timing.until_ms is not None:
             raise InvalidSchedule(
