@@ -97,6 +97,15 @@ class Task(Generic[P, R]):
         return f"<task {self.name!r} of {self._function!r}>"
 
 
+def yields(function: Any) -> bool:
+    """Whether it is a generator, asynchronous or not: calling it would run nothing of it."""
+    inner = inspect.unwrap(function)
+    return any(
+        inspect.isgeneratorfunction(what) or inspect.isasyncgenfunction(what)
+        for what in (inner, getattr(type(inner), "__call__", None))  # noqa: B004  # its code, not whether there is any
+    )
+
+
 def call_later(function: object, args: Sequence[Any], key: str | None) -> tuple[str, Event]:
     """The key and the event of one call. Each has a key of its own unless one is given."""
     event = _event(function, args)

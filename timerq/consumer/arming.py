@@ -29,12 +29,11 @@ from timerq.timing import Duration, Instant, resolve_instant, resolve_wait
 
 T = TypeVar("T")
 
-Owner = str | None | EllipsisType
+WhoseLane = str | None | EllipsisType
 """An owner, None for none, ``...`` for the lane of the event that is being handled."""
 
 CAUSATION = "causation_id"
 """The word of a correlation that holds the id of the event whose handler armed or published this one."""
-
 
 _WORDS = sorted({*Upsert._fields} - {"key", "event", "owner"})
 _TIMINGS = ("at", "every", "cron")
@@ -92,7 +91,7 @@ class Arming:
         return item
 
     def upsert(
-        self, key: str, event: Event, owner: Owner, words: dict[str, Any], now: Callable[[], int] | None
+        self, key: str, event: Event, owner: WhoseLane, words: dict[str, Any], now: Callable[[], int] | None
     ) -> Item[Upserted]:
         """An upsert of the event's lane; a one-shot's delay counts from the event."""
         for word in words:
@@ -118,7 +117,7 @@ class Arming:
             wanted = wanted._replace(at=self._after(wanted.delay), delay=None)
         return upserting.item(self.scope, wanted, incarnation=self.event.version, now=now)
 
-    def cancel(self, key: str, owner: Owner) -> Item[Change]:
+    def cancel(self, key: str, owner: WhoseLane) -> Item[Change]:
         """A cancel in the event's lane; by an event of a gone owner, it cancels nothing of a later incarnation."""
         incarnation = self.event.version if owner is ... else None
         return cancelling.item(self.scope, key, self._owner(owner), incarnation=incarnation)
@@ -151,7 +150,7 @@ class Arming:
     def _guarded(self, steps: Steps[T], otherwise: T) -> Steps[T]:
         return owners.guarded(self.scope, self._lane(), steps, lambda floor: otherwise)
 
-    def publish(self, event: Event, key: str | None, owner: Owner) -> Item[Change]:
+    def publish(self, event: Event, key: str | None, owner: WhoseLane) -> Item[Change]:
         """An event straight onto the lane."""
         if key is None and owner is ...:  # of an event without an owner, the key is the lane
             owner = self.event.owner
@@ -159,7 +158,7 @@ class Arming:
             self.scope, self._event(event, None), self.event.key if key is None else key, self._owner(owner)
         )
 
-    def _owner(self, owner: Owner) -> str | None:
+    def _owner(self, owner: WhoseLane) -> str | None:
         return self.event.lane if isinstance(owner, EllipsisType) else owner
 
     def _after(self, delay: Any) -> int:

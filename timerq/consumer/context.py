@@ -10,7 +10,7 @@ from timerq.commands import owned
 from timerq.commands.arming import Upsert, Upserted
 from timerq.commands.command import Scope, Steps
 from timerq.commands.items import Item
-from timerq.consumer.arming import Arming, Owner, fitted
+from timerq.consumer.arming import Arming, WhoseLane, fitted
 from timerq.model import Change, Codec, Delivery, Event, Schedule, Swept, check_text
 from timerq.timing import Duration, Instant, resolve_duration
 
@@ -77,7 +77,9 @@ class AsyncContext:
         item = self._arming.schedule(type, payload, delay, at, name, correlation, codec)
         return await self._reach.call(self._arming.scope, item)
 
-    async def schedule_upsert(self, key: str, event: Event, *, owner: Owner = ..., **words: Any) -> Upserted:
+    async def schedule_upsert(
+        self, key: str, event: Event, *, owner: WhoseLane = ..., **words: Any
+    ) -> Upserted:
         """`upsert` with its words, in the event's lane unless ``owner`` says otherwise (None: no owner).
 
         A one-shot's ``delay`` counts from the event's ``fired_ms``. Each call replaces what is there; one with an
@@ -116,7 +118,7 @@ class AsyncContext:
         """`Owner.start_fixed_rate` for the event's lane: starts anew, from now."""
         return await self._start(owned.recurring(self.event.lane, key, event, every, initial_delay))
 
-    async def cancel(self, key: str, *, owner: Owner = ...) -> Change:
+    async def cancel(self, key: str, *, owner: WhoseLane = ...) -> Change:
         """Cancels the schedule of ``key`` in the event's lane, or of another ``owner``: CANCELLED or NOT_PENDING.
 
         OWNER_GONE where the lane's owner was destroyed after the event was armed: what is there now is another's.
@@ -165,7 +167,7 @@ class AsyncContext:
         """The keys of the timers of the event's lane that begin with ``prefix``, in order."""
         return await self._reach.drive(self._arming.active_keys(prefix))
 
-    async def publish(self, event: Event, *, key: str | None = None, owner: Owner = ...) -> Change:
+    async def publish(self, event: Event, *, key: str | None = None, owner: WhoseLane = ...) -> Change:
         """Puts an event straight onto the event's lane, under its key unless another is given: PUBLISHED.
 
         A handler that runs again publishes again.
@@ -222,7 +224,7 @@ class Context:
             )
         )
 
-    def schedule_upsert(self, key: str, event: Event, *, owner: Owner = ..., **words: Any) -> Upserted:
+    def schedule_upsert(self, key: str, event: Event, *, owner: WhoseLane = ..., **words: Any) -> Upserted:
         """See `AsyncContext.schedule_upsert`."""
         return self._wait(self._context.schedule_upsert(key, event, owner=owner, **words))
 
@@ -250,7 +252,7 @@ class Context:
         """See `AsyncContext.start_fixed_rate`."""
         return self._wait(self._context.start_fixed_rate(key, event, every, initial_delay))
 
-    def cancel(self, key: str, *, owner: Owner = ...) -> Change:
+    def cancel(self, key: str, *, owner: WhoseLane = ...) -> Change:
         """See `AsyncContext.cancel`."""
         return self._wait(self._context.cancel(key, owner=owner))
 
@@ -282,7 +284,7 @@ class Context:
         """See `AsyncContext.active_keys`."""
         return self._wait(self._context.active_keys(prefix))
 
-    def publish(self, event: Event, *, key: str | None = None, owner: Owner = ...) -> Change:
+    def publish(self, event: Event, *, key: str | None = None, owner: WhoseLane = ...) -> Change:
         """See `AsyncContext.publish`."""
         return self._wait(self._context.publish(event, key=key, owner=owner))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from timerq.commands.calling import yields
 from timerq.consumer.backoff import Backoff
 from timerq.declare import ScheduledFunction
 from timerq.errors import InvalidPayload, InvalidSchedule
@@ -91,7 +92,7 @@ def make_handler(
     check_type(type_)
     if not callable(function):
         raise InvalidSchedule("function", function, _WANT)
-    if _yields(function):  # calling it runs nothing
+    if yields(function):
         raise InvalidSchedule("function", function, "want a function that returns, not one that yields")
     if type(attempts) is not int or not 1 <= attempts <= MAX_ATTEMPTS:
         raise InvalidSchedule("attempts", attempts, f"want a number from 1 to {MAX_ATTEMPTS}")
@@ -144,14 +145,6 @@ def _is_async(function: Any) -> bool:
     inner = inspect.unwrap(function)
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
         getattr(type(inner), "__call__", None)  # noqa: B004  # whether what it does is awaited, not whether it can be called
-    )
-
-
-def _yields(function: Any) -> bool:
-    inner = inspect.unwrap(function)
-    return any(
-        inspect.isgeneratorfunction(what) or inspect.isasyncgenfunction(what)
-        for what in (inner, getattr(type(inner), "__call__", None))  # noqa: B004  # as above
     )
 
 

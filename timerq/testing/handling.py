@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from timerq.commands.calling import yields
 from timerq.errors import InvalidSchedule
 from timerq.tail import Published
 
@@ -54,7 +54,7 @@ def check_handlers(handlers: object) -> None:
         for event_type, handler in handlers.items():
             if not isinstance(event_type, str) or not callable(handler):
                 raise InvalidSchedule("handlers", {event_type: handler}, "want event types and callables")
-            if _yields(handler):  # calling it runs nothing
+            if yields(handler):
                 want = "want functions that return, not ones that yield"
                 raise InvalidSchedule("handlers", {event_type: handler}, want)
     elif handlers is not None and not all(isinstance(each, Handling) for each in drains(handlers)):
@@ -68,11 +68,3 @@ def check_handlers(handlers: object) -> None:
 def drains(handlers: object) -> Sequence[Any]:
     """What is no mapping, as those that drain: those of a list in their order."""
     return handlers if isinstance(handlers, (list, tuple)) else (handlers,)
-
-
-def _yields(handler: Any) -> bool:
-    inner = inspect.unwrap(handler)
-    return any(
-        inspect.isgeneratorfunction(what) or inspect.isasyncgenfunction(what)
-        for what in (inner, getattr(type(inner), "__call__", None))  # noqa: B004  # its code, not whether there is any
-    )
