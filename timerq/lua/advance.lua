@@ -34,7 +34,7 @@ local skipped_count = 0
 local function hold(record, id, due, version, at, following, n, why)
   local tries = redis.call('ZINCRBY', k_held, 1, id)
   redis.call('HSET', record, 's', state_text('h', version, at, following, n), 'e', string.sub(why, 1, 200))
-  redis.call('ZADD', due, int(now_ms + math.min(1000 * 2 ^ math.min(tonumber(tries) - 1, 10), 32000)), id)
+  redis.call('ZADD', due, try_again_at(tonumber(tries)), id)
   log('held', id, version, why)
   if tonumber(tries) == 1 then report('schedule.held', id, version, 'h' .. int(now_ms), at, n, why) end
 end

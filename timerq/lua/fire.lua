@@ -27,9 +27,7 @@
 -- Running it twice is harmless: it takes what is due, and what it took is gone in the same step. So it keeps no
 -- session, and a lost reply costs a calendar its refill only, which the claim then makes good.
 
-local HELD_MAX = 32000
 local MAX_MS = 253402300799999
-
 local MOST_LISTS = 1000 -- of ids that fired; with more, trim.lua does not get round to marking them
 local call, match, sub, byte = redis.call, string.match, string.sub, string.byte
 local batch = tonumber(a_batch)
@@ -300,7 +298,7 @@ end
 local function hold(turn, id, why)
   local tries = tonumber(call('ZSCORE', k_held, id) or 0) + 1
   call('ZADD', k_held, tries, id)
-  turn.scored[#turn.scored + 1] = int(now_ms + math.min(1000 * 2 ^ math.min(tries - 1, 10), HELD_MAX))
+  turn.scored[#turn.scored + 1] = try_again_at(tries)
   turn.scored[#turn.scored + 1] = id
   held_count = held_count + 1
   local record = PREFIX .. 'sch:' .. id

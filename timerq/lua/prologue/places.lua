@@ -16,6 +16,9 @@ local function forget(id, due)
   redis.call('DEL', PREFIX .. 'sch:' .. id)
 end
 
+-- When one that could not be fired is tried again (ms): after 1, 2, 4 … 32 s, by how many tries have failed.
+local function try_again_at(tries) return int(now_ms + math.min(1000 * 2 ^ math.min(tries - 1, 10), 32000)) end
+
 -- Brings a tenant's entry in `heads` in line with its due set.
 local function settle(tenant, due)
   local head = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]
