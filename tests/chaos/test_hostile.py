@@ -302,9 +302,8 @@ def test_an_async_queue_outlives_outages_and_tasks_that_are_cancelled(proxy: Pro
                 held = proxy.hold_reply("EVALSHA")
                 task = asyncio.create_task(verb())
                 await asyncio.to_thread(held.wait)
-                for _ in range(
-                    5
-                ):  # it may still be writing, and until Python 3.12 wait_for may miss a cancellation
+                # it may still be writing, and until Python 3.12 wait_for may miss a cancellation
+                for _ in range(5):
                     await asyncio.sleep(0)
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):

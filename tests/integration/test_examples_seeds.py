@@ -336,9 +336,8 @@ def test_a_heartbeat_ticks_and_its_interval_is_replaced(kit, heartbeat, caplog):
         kit.advance("12s")
         timers.publish(Event("set", {"interval_ms": 20_000}), key="set")
         kit.advance("50s")
-        assert since_start(kit, "tick") == [
-            ("tick", at * SECOND) for at in (5, 10, 32, 52)
-        ]  # no duplicate fires
+        # no duplicate fires
+        assert since_start(kit, "tick") == [("tick", at * SECOND) for at in (5, 10, 32, 52)]
         assert since_start(kit, "poll") == [("poll", 30 * SECOND), ("poll", 60 * SECOND)]
     assert said(caplog).count("sensor-1: heartbeat") == 4
 

@@ -58,9 +58,8 @@ def test_failures_are_tried_again_in_the_kits_time(kit):
     assert [attempt for attempt, _ in runs] == [1, 2, 3, 0]
     assert runs[0][1] - START_MS == 30 * MINUTE
     assert runs[0][1] < runs[1][1] < runs[2][1] <= runs[0][1] + 40 * MINUTE
-    assert (
-        runs[3][1] - START_MS == 30 * MINUTE + 1440 * MINUTE
-    )  # counted from the event, not from its handling
+    # counted from the event, not from its handling
+    assert runs[3][1] - START_MS == 30 * MINUTE + 1440 * MINUTE
     assert (app.counts.handled, app.counts.retried, app.counts.dead) == (2, 2, 0)
     assert len(kit.events(stream="errors")) == 2
 

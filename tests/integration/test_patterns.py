@@ -200,9 +200,8 @@ def test_idle_timeout(room: Room) -> None:
 
 
 def test_a_handler_that_runs_again_when_its_timer_has_fired_does_not_arm_it_again(kit: TestQueue) -> None:
-    app = Consumer(
-        NOWHERE, group="g"
-    )  # not ordered: the lane goes on while the event waits to be tried again
+    # not ordered: the lane goes on while the event waits to be tried again
+    app = Consumer(NOWHERE, group="g")
     outcomes: list[Outcome] = []
     idle: list[int] = []
 

@@ -194,9 +194,8 @@ def test_a_request_sent_again_changes_nothing_and_has_the_same_answer(busy: Part
         busy.now += 1  # not even time matters
         assert busy.evaluate(command) == first
         assert busy.state() == after
-    assert (
-        busy.client.pttl(busy.key("req:test")) > 590_000
-    )  # it writes, so that a WAIT behind it means something
+    # it writes, so that a WAIT behind it means something
+    assert busy.client.pttl(busy.key("req:test")) > 590_000
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -208,9 +208,8 @@ def test_a_hundred_thousand_timers_go_in_short_scripts(real_client: Any) -> None
         real_client.config_set("slowlog-log-slower-than", -1)
     calls = real_client.info("commandstats")["cmdstat_evalsha"]["calls"]
     assert calls == 501
-    assert (
-        len(slow) <= 2
-    )  # this machine may have stopped for a moment; a script that held it would be one in two
+    # this machine may have stopped for a moment; a script that held it would be one in two
+    assert len(slow) <= 2
     assert partition.client.exists(due, index, partition.key("keys")) == 0
 
 
@@ -386,9 +385,8 @@ def test_a_heartbeat_is_heard_for_as_long_as_it_says(partition: Partition) -> No
     first = begin(partition, 60_000)
     (until_ms,) = owners(partition).values()
     assert before_ms + 60_000 <= until_ms <= server_ms(partition) + 60_000
-    partition.ask(
-        owner.live(partition.namespace, first, 5_000)
-    )  # another handle's is no reason to die earlier
+    # another handle's is no reason to die earlier
+    partition.ask(owner.live(partition.namespace, first, 5_000))
     assert owners(partition) == {b"acme\0o": until_ms}
     partition.ask(owner.live(partition.namespace, first, 120_000))
     assert owners(partition)[b"acme\0o"] >= before_ms + 120_000

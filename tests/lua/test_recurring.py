@@ -85,10 +85,11 @@ def test_the_totals_are_what_was_stored_wherever_an_answer_has_them(partition: P
     assert (replaced.outcome, replaced.schedule.n, counts(replaced)) == ("REPLACED", 0, (1, 2, 3))
     kept = partition.upsert(every=500, mode="keep")
     assert (kept.outcome, counts(kept)) == ("KEPT", (1, 2, 3))
+    # before anything could be skipped; of no use
     for old, now in (
         ("4 5", (4, 5, 0)),
         ("rubbish", (0, 0, 0)),
-    ):  # before anything could be skipped; of no use
+    ):
         partition.client.hset(partition.record_key(), "t", old)
         assert counts(partition.upsert(every=500, overlap="skip")) == now
         assert counts(partition.upsert(every=500, overlap="skip", restart=True)) == now

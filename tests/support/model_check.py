@@ -119,9 +119,8 @@ class Checked(World):
                     assert end <= at <= fired
                     if last_id:
                         assert fired >= self.earliest(made, last_id, last_fired, place.handled)
-                    end = (
-                        0 if made.ways.fixed_delay else at + stands_for * made.every
-                    )  # the clock may step back
+                    # the clock may step back
+                    end = 0 if made.ways.fixed_delay else at + stands_for * made.every
                     last[of] = n, end, event_id, fired
                     told[of] = told.get(of, 0) + stands_for
             for what, id, version, _, note, _ in place.log:

@@ -136,9 +136,8 @@ class Firing(Editing):
         """How many later occurrences this one stands for, and the next one."""
         if r.kind == "c":
             return r.missed or 0, r.following or None
-        if (
-            r.ways.fixed_delay
-        ):  # an interval after it is handled, which is now, or when its time is up at the latest
+        # an interval after it is handled, which is now, or when its time is up at the latest
+        if r.ways.fixed_delay:
             at_best = now + r.every
             if at_best > r.until:
                 return 0, None

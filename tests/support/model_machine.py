@@ -73,9 +73,8 @@ class Base(RuleBasedStateMachine):
             self.queues[tenant] = queue
         self.handed: list[Given] = []
         self.past: list[tuple[Wanted, Upsert, int | None]] = []
-        self.begun: dict[
-            tuple[bytes, int], tuple[int, Definition]
-        ] = {}  # (id, version) -> its first occurrence
+        # (id, version) -> its first occurrence
+        self.begun: dict[tuple[bytes, int], tuple[int, Definition]] = {}
         self.taken: list[Taken] = []
         self.epochs: dict[tuple[int, str], int] = {}  # (partition, consumer) -> the last lead it had
         self.incarnations: list[Incarnation] = []

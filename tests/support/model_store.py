@@ -124,12 +124,10 @@ class Store:
     stream_seen: dict[str, int] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     groups: dict[tuple[str, str], Group] = field(default_factory=dict)
-    unswept: dict[tuple[str, str], int] = field(
-        default_factory=dict
-    )  # owners -> the floor of a sweep not ended yet
-    handled: dict[str, int] = field(
-        default_factory=dict
-    )  # events that were waited for -> when they were handled
+    # owners -> the floor of a sweep not ended yet
+    unswept: dict[tuple[str, str], int] = field(default_factory=dict)
+    # events that were waited for -> when they were handled
+    handled: dict[str, int] = field(default_factory=dict)
     log: list[tuple[str, bytes, int, int, str, str]] = field(default_factory=list)
     last: int | None = None
     counters: dict[str, int] = field(default_factory=dict)

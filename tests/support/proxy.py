@@ -41,9 +41,8 @@ class Frames:
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._at = 0
-        self._open: list[
-            int
-        ] = []  # for each aggregate around the current element: how many are still to come
+        # for each aggregate around the current element: how many are still to come
+        self._open: list[int] = []
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Add what came; yields each complete frame, byte for byte."""

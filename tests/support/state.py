@@ -68,9 +68,8 @@ def check_structure(state: State, tags: tuple[bytes, ...]) -> None:
             state_letter, _, at, _, _ = record[b"s"].split(b" ")
             if state_letter == b"a":
                 looks = [int(at), int(at) + PARKED_MS]  # or its stream is full
-                if record.get(b"u", b"").endswith(
-                    b" w"
-                ):  # it waits until the event before is handled, or its time is up
+                # it waits until the event before is handled, or its time is up
+                if record.get(b"u", b"").endswith(b" w"):
                     looks.append(int(record[b"u"].split(b" ")[1]))
                 assert due[id] in looks, f"{id!r} is armed for {at!r} and scored {due[id]}"
         heads = {

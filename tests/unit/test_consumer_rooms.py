@@ -448,9 +448,8 @@ def test_a_timer_that_a_handler_starts_is_its_lanes() -> None:
     assert once.wanted.event.correlation == {"trace": "x", "causation_id": "0-17-1"}
     again: Any = arming().start(recurring("k", "hb", Event("t"), "5s", 0), lambda: 0)
     assert (again.wanted.every, again.wanted.initial_delay, again.wanted.restart) == ("5s", 0, True)
-    assert (
-        again.args[1].split(" ")[6] == "17"
-    )  # the event's incarnation: a gone owner's handler starts nothing
+    # the event's incarnation: a gone owner's handler starts nothing
+    assert again.args[1].split(" ")[6] == "17"
     with pytest.raises(InvalidSchedule, match="declare"):
         arming().start(single("k", "idle", Event("unheard of"), "5m"), lambda: 0)
 

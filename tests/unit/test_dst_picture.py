@@ -64,6 +64,5 @@ def test_it_can_be_read_without_being_seen_and_on_light_and_dark() -> None:
     style = root.findtext(f"{SVG}style") or ""
     light, dark = style.split("@media (prefers-color-scheme: dark)")
     coloured = re.compile(r"\.?([a-z]+) \{[^}]*(?:fill|stroke): #")
-    assert set(coloured.findall(light)) == set(
-        coloured.findall(dark)
-    )  # no colour is left over from the other one
+    # no colour is left over from the other one
+    assert set(coloured.findall(light)) == set(coloured.findall(dark))

@@ -157,9 +157,8 @@ def test_law_3_what_a_header_declares_the_code_uses(script: Script) -> None:
     code = code_of(script)
     assert set(script.keys) - FRONT_KEYS <= keys_used(code)
     assert set(script.args) - FRONT_ARGS <= set(re.findall(r"\ba_(\w+)", code))
-    if (
-        script.repeats_keys and script.name != "publish"
-    ):  # whose items' keys are only declared: emit makes their names
+    # (the keys of publish's items are only declared: emit makes their names)
+    if script.repeats_keys and script.name != "publish":
         assert "first_item_key" in code
     if script.repeats_args:
         assert "first_item_arg" in code
