@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.partition import EVENT, NOW, Partition
+from tests.support.ticks import interval_after
 from timerq import Event, Upsert
 from timerq.commands import upsert
 from timerq.commands.dispatch import LEASE_MS, Advance, fire
-from timerq.timing import interval_after
 
 FIELDS = [
     "id", "type", "key", "tenant", "owner", "at", "fired_ms", "n", "version", "missed", "payload", "content_type",

@@ -10,6 +10,17 @@ from timerq.timing import occurrences_of
 from timerq.timing.occurrences import Occurrences
 
 
+def interval_after(at_ms: int, every_ms: int, now_ms: int) -> tuple[int, int]:
+    """The slot to arm after the one at ``at_ms``, and how many slots between them were missed (all in ms).
+
+    The grid is ``at_ms + k * every_ms``: fixed rate, a late fire does not move it. The next slot is the first that is
+    later than both ``at_ms`` and ``now_ms``; missed are the slots later than ``at_ms`` that are not later than
+    ``now_ms``.
+    """
+    missed = max(0, (now_ms - at_ms) // every_ms)
+    return at_ms + (missed + 1) * every_ms, missed
+
+
 def calendar(schedule: Schedule) -> Occurrences:
     """The occurrences of a stored schedule, as a preview has them."""
     id = identity(schedule.tenant.encode(), schedule.key.encode(), (schedule.owner or "").encode())

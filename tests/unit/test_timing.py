@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.ticks import interval_after
 from timerq.errors import InvalidSchedule
 from timerq.model import Timing
 from timerq.timing import (
     MAX_DURATION_MS,
     MAX_INSTANT_MS,
     MAX_LIMIT,
-    interval_after,
     resolve_due,
     resolve_duration,
     resolve_instant,

@@ -13,17 +13,6 @@ from timerq.timing.occurrences import Occurrences
 from timerq.timing.texts import exact
 
 
-def interval_after(at_ms: int, every_ms: int, now_ms: int) -> tuple[int, int]:
-    """The slot to arm after the one at ``at_ms``, and how many slots between them were missed.
-
-    The grid is ``at_ms + k * every_ms`` (fixed rate: a late fire does not move it). The next slot is the first that is
-    later than both ``at_ms`` and ``now_ms``; missed are the slots later than ``at_ms`` that are not later than
-    ``now_ms``. The same arithmetic as the firing script's, for previews and for tests. All in milliseconds.
-    """
-    missed = max(0, (now_ms - at_ms) // every_ms)
-    return at_ms + (missed + 1) * every_ms, missed
-
-
 class Plan(NamedTuple):
     """What to do about a due occurrence; instants in epoch ms.
 
