@@ -244,6 +244,16 @@ def test_a_stream_that_was_deleted_begins_anew(group: Group) -> None:
     group.check()
 
 
+def test_where_the_stream_is_gone_nothing_is_asked_for_at_once(group: Group) -> None:
+    group.publish("a")
+    group.get()
+    group.partition.client.delete(group.stream_key)
+    group.partition.now += LEASE_MS  # so that one is looked for which is not there any more
+    received = group.read("c2", count=1)
+    assert (received.deliveries, received.end, received.wait_us) == ([], b"0-0", None)
+    group.check()
+
+
 @pytest.mark.parametrize("how", ["lease", "retry", "mine"])
 def test_a_pending_entry_that_was_trimmed_is_cleared_and_counted(group: Group, how: str) -> None:
     group.publish("a", "b", "c")

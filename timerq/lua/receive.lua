@@ -361,7 +361,7 @@ local is_void = false
 if not fine and (find(reason(why), 'NOGROUP') or call('EXISTS', k_stream) == 0) then
   -- what is kept of a group that has gone is of no use to the new one, which begins with the oldest entry there is
   call('DEL', k_lease, k_retry, k_hold)
-  is_void = true
+  is_void, looked = true, 0 -- what it failed at
   if call('EXISTS', k_stream) == 0 then
     fine, stream_end = true, '0-0'
   else
