@@ -251,6 +251,8 @@ def test_where_the_stream_is_gone_nothing_is_asked_for_at_once(group: Group) -> 
     group.partition.now += LEASE_MS  # so that one is looked for which is not there any more
     received = group.read("c2", count=1)
     assert (received.deliveries, received.end, received.wait_us) == ([], b"0-0", None)
+    group.publish("b")
+    assert keys_of(group.get("c2")) == ["b"]
     group.check()
 
 
