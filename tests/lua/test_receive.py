@@ -660,6 +660,24 @@ def test_what_is_dead_holds_up_its_lane_no_longer(group: Group, ends: str) -> No
     group.check()
 
 
+@pytest.mark.parametrize("what", ["event", "report"])
+@pytest.mark.parametrize("left", [0, 1])
+def test_what_was_trimmed_holds_up_its_lane_no_longer(partition: Partition, left: int, what: str) -> None:
+    group = Group(partition, stream="events" if what == "event" else "errors")
+    epoch = group.lead()
+    group.publish("a", "b", owner="o")
+    first, second = group.get(epoch=epoch)
+    for raw in (first, second):
+        group.settle(raw, "retry", at_ms=partition.now + 3_600_000, error="boom")
+    partition.client.xtrim(group.stream_key, maxlen=left, approximate=False)
+    received = group.read(epoch=epoch)
+    kept = (second.entry,) * left
+    assert (received.stale, received.gone) == (0, 2 - left)
+    assert {*received.cleared, *kept} == {first.entry, second.entry}
+    assert (*group.pending(), *group.retries()) == kept * 2
+    group.check()
+
+
 def test_of_many_that_wait_the_dead_ones_are_found_piece_by_piece(group: Group) -> None:
     p = group.partition
     epoch = group.lead()

@@ -119,9 +119,12 @@ class Handling(Firing):
         return got
 
     def _end_dead_waits(self, now: int, asked: Asked, group: Group) -> None:
-        """What holds up its lane until it is tried again, and is dead, waits no longer."""
+        """What holds up its lane until it is tried again, and is dead or was trimmed, waits no longer."""
+        there = self.streams[asked.stream]
         for entry, until in group.retries.items():
             hold, event = group.holds.get(entry), self._find(asked.stream, entry)
+            if until > now and (not there or place_of(entry) < place_of(there[0].entry)):
+                group.retries[entry] = now
             if until <= now or hold is None or not hold.id or event is None:
                 continue
             id = id_of(event)

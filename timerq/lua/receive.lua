@@ -318,23 +318,24 @@ local function adopt()
   end
 end
 
--- Of those that wait for another try and hold up their lanes meanwhile, the dead ones wait no longer. (A piece of them: the next
--- look is at the next piece.)
+-- Of those that wait for another try and hold up their lanes meanwhile, what is dead or was trimmed waits no longer. (A piece
+-- of them: the next look is at the next piece.)
 local function end_dead_waits()
   local count = call('ZCOUNT', k_retry, '(' .. now_text, '+inf')
-  if count == 0 or a_name == 'errors' then return end
+  if count == 0 then return end
+  local first = call('XRANGE', k_stream, '-', '+', 'COUNT', 1)[1]
   local from = count > WAITING and math.floor(now_ms / 1000) * WAITING % count or 0
   local entries = call('ZRANGEBYSCORE', k_retry, '(' .. now_text, '+inf', 'LIMIT', from, WAITING)
   local found = call('HMGET', k_hold, unpack(entries))
   local gone, known, floors, whose = {}, {}, {}, {}
   for i = 1, #entries do
     local event, id = match(found[i] or '', '^%S+ %d+ %d+ %d+ (%S+) %d+ (.*)$')
-    known[i] = event and append_floors_of(floors, whose, i, event, id)
+    known[i] = event and a_name ~= 'errors' and append_floors_of(floors, whose, i, event, id)
     gone[i] = known[i] and a_current == '1' and is_superseded(id, event, known[i])
   end
   mark_dead(gone, known, floors, whose)
   for i = 1, #entries do
-    if gone[i] then call('ZADD', k_retry, now_text, entries[i]) end
+    if gone[i] or not first or is_behind(first[1], entries[i]) then call('ZADD', k_retry, now_text, entries[i]) end
   end
 end
 
