@@ -350,6 +350,20 @@ def test_what_counts_as_a_failure(queue: TimerQueue, redis_client: redis.Redis) 
         await asyncio.sleep(0)
         raise Panic
 
+    @app.on("closes", **options)
+    async def closes(event: Delivery) -> None:
+        raise GeneratorExit
+
+    @app.on("closes-later", **options)
+    async def closes_later(event: Delivery) -> None:
+        await asyncio.sleep(0)
+        raise GeneratorExit
+
+    @app.on("closes-in-time", timeout="1h", **options)
+    async def closes_in_time(event: Delivery, ctx: AsyncContext) -> None:
+        await asyncio.sleep(0)
+        raise GeneratorExit
+
     late = threading.Event()
 
     @app.on("slow-thread", timeout=20, **options)
@@ -375,12 +389,48 @@ def test_what_counts_as_a_failure(queue: TimerQueue, redis_client: redis.Redis) 
     assert letters["cancelled"] == "CancelledError"
     assert letters["cancels-itself"] == letters["cancels-itself-later"] == "CancelledError"
     assert letters["panics"] == letters["panics-async"] == letters["panics-later"] == "Panic"
+    assert letters["closes"] == letters["closes-later"] == letters["closes-in-time"] == "GeneratorExit"
     assert "async def" in letters["forgot"]
     assert "StopIteration" in letters["stops"]
     assert "its timeout of 0.02 s" in letters["slow"]
     assert "its timeout of 0.02 s" in letters["slow-thread"]
     assert letters["own-timeout"] == "TimeoutError: its own"
     assert pending(redis_client, queue) == 0
+
+
+@pytest.mark.one_server
+def test_a_lane_waits_for_a_thread_that_takes_too_long(
+    queue: TimerQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Consumer(queue, group=GROUP, ordered=True)
+    runs: list[tuple[int, int]] = []
+    under_way, most = [0], [0]
+    go, beside = threading.Event(), threading.Event()
+
+    @app.on("t", timeout=20, backoff=10)
+    def handler(event: Delivery) -> None:
+        if event.owner == "other":
+            beside.set()
+            return
+        under_way[0] += 1
+        most[0] = max(most[0], under_way[0])
+        runs.append((event.payload, event.attempt))
+        if len(runs) == 1:
+            go.wait(60)
+        under_way[0] -= 1
+
+    for n in range(3):
+        queue.publish(Event("t", n), key="k", owner="o")
+    with Running(app):
+        wait_for(lambda: "its lane waits until it has ended" in caplog.text, "its time is up")
+        queue.publish(Event("t"), key="k", owner="other")
+        assert beside.wait(60)  # no other lane waits
+        assert runs == [(0, 1)]
+        go.set()
+        wait_for(lambda: app.counts.handled == 4, "all are handled")
+    assert (most, runs[:2]) == ([1], [(0, 1), (0, 2)])
+    lane = [n for n, _ in runs]  # on a machine that stands still, others may have taken too long as well
+    assert lane == sorted(lane)
 
 
 @pytest.mark.one_server

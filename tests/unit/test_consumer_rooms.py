@@ -223,6 +223,12 @@ def test_a_handler_s_bad_words_are_refused(words: dict[str, Any]) -> None:
     assert raised.value.field in words or raised.value.field == "max_backoff"
 
 
+def test_a_long_backoff_alone_is_the_longest_too() -> None:
+    assert make_handler("t", by_place, backoff="1h").backoff == Backoff(3_600_000, 3_600_000)
+    assert make_handler("t", by_place, backoff="1s").backoff == Backoff(1_000, 600_000)
+    assert make_handler("t", by_place, backoff="1s", max_backoff="1h").backoff == Backoff(1_000, 3_600_000)
+
+
 def test_what_cannot_be_called_with_an_event_is_refused() -> None:
     with pytest.raises(InvalidSchedule, match="function"):
         make_handler("t", lambda a, b, c: None)

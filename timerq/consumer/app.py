@@ -119,7 +119,7 @@ class Consumer:
         *,
         attempts: int = 5,
         backoff: Duration = "1s",
-        max_backoff: Duration = "10m",
+        max_backoff: Duration | None = None,
         retry_on: Errors = RETRIED,
         give_up_on: Errors = (),
         timeout: Duration | None = None,
@@ -131,9 +131,10 @@ class Consumer:
         must fit; one that does not is a dead letter at once. A sync function runs in a thread.
 
         It fails where it raises, returns or raises `Incomplete`, or takes longer than ``timeout`` (of a sync one the
-        thread goes on until it ends by itself). Then it is tried again, up to ``attempts`` handlings in all, after
-        ``backoff``, doubled each time up to ``max_backoff``, for errors of ``retry_on`` and none of ``give_up_on``.
-        After that the event is a dead letter.
+        thread goes on until it ends by itself; in an ordered group its lane waits for that). Then it is tried again, up
+        to ``attempts`` handlings in all, after ``backoff``, doubled each time up to ``max_backoff`` (None: ten minutes,
+        or ``backoff`` where that is longer), for errors of ``retry_on`` and none of ``give_up_on``. After that the
+        event is a dead letter.
 
         Raises `InvalidSchedule`, also for a type that has a handler already.
         """

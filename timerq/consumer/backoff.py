@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LONGEST_MS = 600_000
+"""How long an event waits at the most where its handler does not say otherwise (ten minutes)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """Doubles from ``first_ms`` up to ``max_ms`` (milliseconds), each wait shortened by up to half of it at random."""
 
     first_ms: int = 1_000
-    max_ms: int = 600_000
+    max_ms: int = LONGEST_MS
 
     def wait_ms(self, attempt: int, luck: float) -> int:
         """How long to wait after handling number ``attempt`` (from 1) has failed; ``luck`` is from 0 to 1.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from timerq.commands.calling import yields
-from timerq.consumer.backoff import Backoff
+from timerq.consumer.backoff import LONGEST_MS, Backoff
 from timerq.declare import ScheduledFunction
 from timerq.errors import InvalidPayload, InvalidSchedule
 from timerq.model import Delivery, check_text
@@ -83,7 +83,7 @@ def make_handler(
     model: Any = None,
     attempts: int = 5,
     backoff: Duration = "1s",
-    max_backoff: Duration = "10m",
+    max_backoff: Duration | None = None,
     retry_on: Errors = RETRIED,
     give_up_on: Errors = (),
     timeout: Duration | None = None,
@@ -97,8 +97,9 @@ def make_handler(
     if type(attempts) is not int or not 1 <= attempts <= MAX_ATTEMPTS:
         raise InvalidSchedule("attempts", attempts, f"want a number from 1 to {MAX_ATTEMPTS}")
     first_ms = resolve_duration(backoff, field="backoff")
-    max_ms = resolve_duration(max_backoff, field="max_backoff")
-    if max_ms < first_ms:
+    if max_backoff is None:
+        max_ms = max(first_ms, LONGEST_MS)
+    elif (max_ms := resolve_duration(max_backoff, field="max_backoff")) < first_ms:
         raise InvalidSchedule("max_backoff", max_backoff, "want one that is not shorter than backoff=")
     timeout_ms = None if timeout is None else resolve_duration(timeout, field="timeout")
     if timeout_ms == 0:

@@ -142,6 +142,9 @@ class Handlings:
                 if time.monotonic() >= raw.fresh_until_s and not await desk.may_begin(held):
                     return
                 verdict, error, thread = await self._run(held, event, handler)
+            if thread is not None and self._service.app.ordered:
+                self._service.reporter.overdue(event, handler)
+                await asyncio.wait({thread})  # nothing of its lane begins beside it
         except asyncio.CancelledError as cancelled:
             if self._service.is_ending:  # its time to drain is up
                 desk.cut_short(held)

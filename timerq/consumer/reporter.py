@@ -78,6 +78,13 @@ class Reporter:
         word = "handler.failed" if retry_at_ms else "handler.dead"
         self._tell(event.tenant, word, payload, event.key, event.owner)
 
+    def overdue(self, event: Delivery, handler: Handler) -> None:
+        """Its time is up, but its thread goes on, and its lane waits for it."""
+        logger.warning(
+            "event %s (%s): the thread of %s goes on beyond its timeout of %g s; its lane waits until it has ended",
+            *(event.id, event.type, handler.name, handler.timeout_s),
+        )
+
     def unreadable(self, raw: RawDelivery, why: ContractBroken) -> None:
         """An entry cannot be read; it is a dead letter."""
         entry = raw.entry.decode()

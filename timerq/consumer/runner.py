@@ -60,6 +60,7 @@ class Runner:
         To be called in a task of its own, with an empty context; with what has ``begun`` in it, where something has.
         Raises `asyncio.CancelledError` where that task is cancelled, and what ends the whole process.
         """
+        me = asyncio.current_task()
         try:
             if begun is not None:
                 result = await begun
@@ -75,8 +76,12 @@ class Runner:
             if _is_cancelling():
                 raise
             error = cancelled  # something that the handler awaited was cancelled: that is its failure
-        except (KeyboardInterrupt, GeneratorExit):  # Ctrl-C; nobody waits for it any more
+        except KeyboardInterrupt:
             raise
+        except GeneratorExit as raised:
+            if not _goes_on(me):
+                raise  # nobody waits for it any more
+            error = raised  # the handler's own
         except BaseException as raised:
             error = raised
         return failed(handler, event.attempt, error, random.random()), error, None
@@ -132,6 +137,14 @@ def _judged(handler: Handler, event: Delivery, result: Any) -> tuple[Verdict, Ba
 
 async def _awaited(thing: Awaitable[Any]) -> Any:
     return await thing
+
+
+def _goes_on(task: asyncio.Task[Any] | None) -> bool:
+    """Whether a task is running just now: the coroutine of one that was given up is closed from elsewhere."""
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:  # the event loop has ended
+        return False
 
 
 def _is_cancelling() -> bool:
