@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from timerq.commands.arming import Upsert
     from timerq.commands.calling import Task
     from timerq.commands.history import History, LogEntry
-    from timerq.commands.letters import DeadLetter, DeadPage, Which
+    from timerq.commands.letters import DeadLetter, DeadPage, FailedAttempt, Which
     from timerq.consumer import AsyncContext, Consumer, Context
     from timerq.declare import ScheduledFunction, schedule
     from timerq.errors import (
@@ -110,6 +110,7 @@ __all__ = [
     "Delivery",
     "DurabilityUnavailable",
     "Event",
+    "FailedAttempt",
     "Fault",
     "Fire",
     "GroupStats",
@@ -160,7 +161,7 @@ _ROOMS = {
     "commands.arming": "Upsert",
     "commands.calling": "Task",
     "commands.history": "History LogEntry",
-    "commands.letters": "DeadLetter DeadPage Which",
+    "commands.letters": "DeadLetter DeadPage FailedAttempt Which",
     "consumer": "AsyncContext Consumer Context",
     "declare": "ScheduledFunction schedule",
     "errors": (

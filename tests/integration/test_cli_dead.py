@@ -17,6 +17,8 @@ from timerq import Consumer, Context, Delivery, Event, Incomplete, TimerQueue, W
 from timerq.cli.base import Failure
 from timerq.cli.table import Rows
 from timerq.cli.values import Age, age_or_instant
+from timerq.commands.command import Steps
+from timerq.commands.consume import Settlement, receive, settle
 from timerq.testing import TestQueue
 
 pytestmark = pytest.mark.one_server
@@ -128,6 +130,29 @@ def test_a_list_goes_on_where_it_ended(run: Run, queue: TimerQueue) -> None:
     refused(run("dead", "list", "--after", "x"), "--after")
 
 
+def test_show_tells_the_failures_before(run: Run, queue: TimerQueue) -> None:
+    queue.publish(Event("mail"), key="late")
+
+    def fails() -> Steps[None]:
+        place = (queue.namespace, queue.namespace.partition_of(b"default", b"late"), "events", "mails", "c1")
+        for error in ("a\x1b[31m", "b"):
+            ((raw,),) = [(yield [receive(*place, count=1, lease_ms=60_000)])[0].deliveries]
+            yield [settle(*place, [Settlement(raw.entry, raw.delivery, "retry", at_ms=1, error=error)])]
+
+    queue.run(fails())
+    assert queue.run(give_up(queue.namespace, "mails")) == 1
+    (letter,) = queue.dead_list("mails", Which(prefix="late"))
+    lines = fine(run("dead", "show", letter.id)).stdout.splitlines()
+    first, second = (line for line in lines if line.startswith("attempt "))
+    assert (first.startswith("attempt 1 "), first.endswith(r": a\x1b[31m")) == (True, True)
+    assert (second.startswith("attempt 2 "), second.endswith(": b")) == (True, True)
+    (told,) = objects(fine(run("dead", "show", letter.id, "--json")))
+    assert [(past["attempt"], past["failed_ms"], past["error"]) for past in told["history"]] == [
+        (past.attempt, past.failed_ms, past.error) for past in letter.history
+    ]
+    assert letter.attempts == 3
+
+
 def test_show_tells_all_that_is_known_and_what_can_be_done(run: Run, queue: TimerQueue) -> None:
     letter = next(letter for letter in queue.dead_list("mails") if letter.key == "order:1")
     result = fine(run("dead", "show", letter.id))
@@ -139,6 +164,7 @@ def test_show_tells_all_that_is_known_and_what_can_be_done(run: Run, queue: Time
     assert lines["error"] == r"ValueError: no such account\nas 'x'"
     assert (lines["payload"], lines["correlation"]) == ('{"n": 1}', '{"request": "r-1"}')
     assert lines["last failed"].endswith(" ago)")
+    assert not any(line.startswith("attempt ") for line in lines)
     assert traceback.splitlines()[0] == "Traceback:"
     hints = [line.partition("timerq ")[2] for line in result.stderr.splitlines()]
     assert hints == [

@@ -9,8 +9,9 @@ import pytest
 from tests.support.group import Group, keys_of
 from tests.support.partition import NOW, Partition
 from timerq import ContractBroken, InvalidSchedule
+from timerq.commands import owner
 from timerq.commands.dead import dead_count, dead_discard, dead_list, dead_replay, dead_show
-from timerq.commands.letters import DeadLetter, Which
+from timerq.commands.letters import DeadLetter, FailedAttempt, Which
 
 
 @pytest.fixture
@@ -60,6 +61,63 @@ def test_a_letter_says_what_it_was_and_why(group: Group) -> None:
     assert repr(letter) == f"<DeadLetter {letter.id!r} of group 'g': 't' 'a', 'no a'>"
     assert group.partition.run(dead_show(group.partition.scope, "events", "g", letter.id)) == letter
     assert group.partition.run(dead_show(group.partition.scope, "events", "g", "0-1-1")) is None
+
+
+def tried(group: Group, errors: list[str], verb: str) -> None:
+    """One event, which fails so often, a second apart, and then has what the verb says."""
+    group.publish("a")
+    for error in errors:
+        (raw,) = group.get()
+        group.partition.now += 1000
+        group.settle(raw, "retry", at_ms=group.partition.now, error=error)
+    (raw,) = group.get()
+    group.settle(raw, verb, error="the last")
+    group.check()
+
+
+def test_a_letter_tells_the_failures_before(group: Group) -> None:
+    tried(group, ["first\n\tline", "", "third"], "reject")
+    (letter,) = letters(group)
+    assert (letter.error, letter.attempts) == ("the last", 4)
+    assert letter.history == (
+        FailedAttempt(1, NOW + 1000, "first line"),
+        FailedAttempt(2, NOW + 2000, ""),
+        FailedAttempt(3, NOW + 3000, "third"),
+    )
+    assert letter.first_failed_ms == letter.history[0].failed_ms
+    assert group.partition.client.exists(group.key("hold")) == 0
+    # and begins anew where it is tried once more
+    group.partition.run(dead_replay(group.partition.scope, "events", "g", Which()))
+    (raw,) = group.get()
+    assert b"history" not in raw.fields
+    group.settle(raw, "reject", error="again")
+    assert [(letter.error, letter.history) for letter in letters(group)] == [("again", ())]
+
+
+def test_of_many_failures_the_last_ones_are_told_and_each_within_bounds(group: Group) -> None:
+    tried(group, [*(str(n) for n in range(1, 30)), "é" * 500], "reject")
+    (letter,) = letters(group)
+    assert [past.attempt for past in letter.history] == [*range(22, 31)]
+    assert [past.error for past in letter.history[:-1]] == [str(n) for n in range(22, 30)]
+    assert letter.history[-1].error == "é" * 98 + "…"
+
+
+@pytest.mark.parametrize("end", ["ack", "destroy", "trim"])
+def test_no_other_end_leaves_failures_behind(group: Group, end: str) -> None:
+    group.publish("a", owner="o")
+    (raw,) = group.get()
+    group.settle(raw, "retry", at_ms=NOW, error="no")
+    if end == "ack":
+        (raw,) = group.get()
+        group.settle(raw, "ack")
+    elif end == "trim":
+        group.partition.client.xtrim(group.stream_key, maxlen=0)
+        assert group.read().gone == 1
+    else:
+        scope = group.partition.scope
+        group.partition.run(owner.destroy(scope, owner.Owned(scope.tenant_bytes, b"o", 0)))
+        assert group.read().stale == 1
+    assert group.partition.client.exists(group.key("hold")) == 0
 
 
 def test_they_are_found_by_prefix_type_age_and_event(group: Group) -> None:

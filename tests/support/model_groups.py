@@ -284,7 +284,8 @@ class Handling(Firing):
             if group.dead is None:
                 group.dead = []
             group.dead.append(fields | {
-                b"error": item.error.encode(), b"traceback": item.traceback.encode(), b"attempts": b"%d" % attempt,
+                b"error": item.error.encode(), b"traceback": item.traceback.encode(),
+                b"history": "\n".join(hold.past).encode(), b"attempts": b"%d" % attempt,
                 b"first_failed_ms": b"%d" % failed, b"last_failed_ms": b"%d" % now, b"group": name.encode(),
                 b"entry": entry,
             })  # fmt: skip
@@ -299,7 +300,10 @@ class Handling(Firing):
             else:
                 group.retries[entry] = item.at_ms
             if item.verb == "retry":
-                group.holds[entry] = replace(hold, consumer=NOBODY, attempt=str(attempt), failed=failed)
+                past = (*hold.past, f"{attempt} {now} {item.error}")[-9:]
+                group.holds[entry] = replace(
+                    hold, consumer=NOBODY, attempt=str(attempt), failed=failed, past=past
+                )
                 told = "retry", item.error
             else:
                 back = f"0{attempt}" if hold.is_suspect else str(max(0, attempt - 1))

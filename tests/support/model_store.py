@@ -37,6 +37,7 @@ class Hold:
     event: str = "-"
     at: str = "0"
     id: str = ""
+    past: tuple[str, ...] = ()  # a line for each failure
 
     @property
     def is_suspect(self) -> bool:
@@ -91,7 +92,10 @@ class Group:
         found: dict[str, Any] = {
             "lease": {entry: float(until) for entry, until in self.leases.items()},
             "retry": {entry: float(until) for entry, until in self.retries.items()},
-            "hold": {entry: str(hold).encode() for entry, hold in self.holds.items()},
+            "hold": {entry: str(hold).encode() for entry, hold in self.holds.items()}
+            | {
+                entry + b"!": "\n".join(hold.past).encode() for entry, hold in self.holds.items() if hold.past
+            },
         }
         found = {kind: value for kind, value in found.items() if value}
         if self.dead is not None:

@@ -125,6 +125,8 @@ def letter_lines(letter: DeadLetter) -> Iterator[tuple[str, str | None]]:
     yield "first failed", show.when(letter.first_failed_ms) if letter.first_failed_ms else None
     yield "last failed", show.when(letter.last_failed_ms) if letter.last_failed_ms else None
     yield "error", show.clean(letter.error)
+    for past in letter.history:
+        yield f"attempt {past.attempt:,}", f"{show.when(past.failed_ms)}: {show.clean(past.error)}"
     words = show.letter_words(letter)
     if words["unreadable"] is None:
         yield "payload", show.payload_text(letter.payload)

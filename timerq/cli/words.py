@@ -192,6 +192,10 @@ def letter_words(letter: DeadLetter) -> dict[str, Any]:
         "attempts": letter.attempts,
         **instant_words("first_failed", letter.first_failed_ms or None),
         **instant_words("last_failed", letter.last_failed_ms or None),
+        "history": [
+            {"attempt": past.attempt, **instant_words("failed", past.failed_ms), "error": past.error}
+            for past in letter.history
+        ],
         "payload": payload,
         "correlation": correlation,
         "unreadable": unreadable,

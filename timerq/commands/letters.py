@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,8 +15,17 @@ from timerq.timing import MAX_INSTANT_MS, Instant, resolve_instant
 RawLetter = tuple[int, str, list[bytes]]
 """A letter's partition and entry and, where they were asked for, its fields and values."""
 
-_NOTES = 7
+_NOTES = 8
 """How many fields settle.lua puts behind the event's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """Handling number ``attempt`` of an event failed at ``failed_ms`` (epoch ms) with ``error``."""
+
+    attempt: int
+    failed_ms: int
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +34,10 @@ class DeadLetter:
 
     ``entry`` is its place among the dead letters of its ``partition``, ``source_entry`` the one it had in the stream.
     ``attempts`` handlings had begun; the first failed at ``first_failed_ms``, the last at ``last_failed_ms`` (epoch ms)
-    with ``error`` and the end of its ``traceback``. ``id``, ``type``, ``key``, ``tenant`` and ``owner`` are the
-    event's, empty (``owner`` None) where it has none: what cannot be read is a dead letter too. ``fields`` are all of
-    the event's, as they were on the stream.
+    with ``error`` and the end of its ``traceback``. ``history`` are the failures before it, oldest first: the last nine
+    at the most, each error within 200 bytes (an attempt that its process did not outlive has none). ``id``, ``type``,
+    ``key``, ``tenant`` and ``owner`` are the event's, empty (``owner`` None) where it has none: what cannot be read is
+    a dead letter too. ``fields`` are all of the event's, as they were on the stream.
     """
 
     partition: int
@@ -44,6 +54,7 @@ class DeadLetter:
     attempts: int
     first_failed_ms: int
     last_failed_ms: int
+    history: tuple[FailedAttempt, ...]
     source_entry: str
     fields: Mapping[bytes, bytes]
 
@@ -147,6 +158,17 @@ def read_letter(found: RawLetter, stream: str, group: str) -> DeadLetter:
         attempts=number(b"attempts"),
         first_failed_ms=number(b"first_failed_ms"),
         last_failed_ms=number(b"last_failed_ms"),
+        history=tuple(_failures(text(b"history", notes))),
         source_entry=text(b"entry", notes),
         fields=fields,
     )
+
+
+def _failures(text: str) -> Iterator[FailedAttempt]:
+    """What settle.lua has noted of each, as far as it can be read."""
+    for line in text.split("\n"):
+        words = line.split(" ", 2)
+        if len(words) == 3 and all(
+            word.isascii() and word.isdigit() and len(word) <= 16 for word in words[:2]
+        ):
+            yield FailedAttempt(int(words[0]), int(words[1]), words[2])

@@ -13,7 +13,7 @@
 -- KEYS groups  zset   – stream NUL group -> when somebody last read for it (ms)
 -- KEYS lease   zset   – entry -> until when (ms) whoever holds it may run it
 -- KEYS retry   zset   – entry -> when it is tried again (ms)
--- KEYS hold    hash   – entry -> who holds it; see `read_hold` in prologue/handled
+-- KEYS hold    hash   – entry -> who holds it; see `read_hold` in prologue/handled; entry! -> its failures so far
 -- KEYS reader  string – who alone reads for an ordered group
 -- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- ARGV layout   text   – what the consumer believes
@@ -377,6 +377,9 @@ if #cleared > 0 then
   call('ZREM', k_lease, unpack(cleared))
   call('ZREM', k_retry, unpack(cleared))
   call('HDEL', k_hold, unpack(cleared))
+  local past = {}
+  for i = 1, #cleared do past[i] = cleared[i] .. '!' end
+  call('HDEL', k_hold, unpack(past))
 end
 if #holds > 0 then
   call('HSET', k_hold, unpack(holds))

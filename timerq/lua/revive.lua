@@ -24,7 +24,7 @@
 -- An event that is replayed is what it was, with one field more: `only`, the group that is to handle it.
 
 -- The fields and values that settle.lua puts behind the event's own.
-local NOTES = 14
+local NOTES = 16
 local lines = {head_line}
 local bytes = 0
 

@@ -12,7 +12,7 @@
 -- KEYS stream  stream – where the events are
 -- KEYS lease   zset   – entry -> until when (ms) whoever holds it may run it
 -- KEYS retry   zset   – entry -> when it is tried again (ms)
--- KEYS hold    hash   – entry -> who holds it; see `read_hold` in prologue/handled
+-- KEYS hold    hash   – entry -> who holds it; see `read_hold` in prologue/handled; entry! -> its failures so far, see `past_of`
 -- KEYS dead    stream – the group's dead letters
 -- KEYS never   none   – never made: a slot that is on the move answers TRYAGAIN, not half of what there is
 -- ARGV layout   text   – what the consumer believes
@@ -35,18 +35,32 @@
 -- Nothing is changed unless the consumer holds that delivery, and nothing but the hold unless the group still waits for it.
 
 local WORDS = 2000 -- a call to Redis takes about four times as many
+local PAST = 9 -- failures before the last one
 
 local call, match, find, sub, byte = redis.call, string.match, string.find, string.sub, string.byte
 local lines = {head_line}
 local cleared = {}
 local dead = {} -- items that are to begin, and whose schedule or owner has gone since they were handed out
 
--- One of a record's values: more than 64 bytes would double the record's size. What is cut ends with an ellipsis.
-local function short(text)
-  if #text <= 64 then return text end
-  local last = 61
+-- What is cut ends with an ellipsis.
+local function cut(text, most)
+  if #text <= most then return text end
+  local last = most - 3
   while last > 0 and byte(text, last + 1) >= 128 and byte(text, last + 1) < 192 do last = last - 1 end
   return sub(text, 1, last) .. '\226\128\166'
+end
+
+-- The failures of an event before this one: a line each, the oldest first, of its attempt, when (ms), and why; the last few.
+local function past_of(item)
+  return item.failed ~= '0' and call('HGET', k_hold, item.entry .. '!') or ''
+end
+
+local function past_with(past, attempt, why)
+  local line = attempt .. ' ' .. now_text .. ' ' .. cut(string.gsub(why, '%s+', ' '), 200)
+  if past == '' then return line end
+  local _, breaks = string.gsub(past, '\n', '')
+  if breaks >= PAST - 1 then past = match(past, '\n(.*)$') end
+  return past .. '\n' .. line
 end
 
 -- Notes with the schedule's last fires what became of an occurrence.
@@ -56,7 +70,8 @@ local function note(item, word, summary)
   if fires.err then return end
   for i = 1, 10 do
     if fires[i] and match(fires[i], '^%d+') == item.at then
-      call('HSET', record, 'r' .. i - 1, short(item.at .. ' ' .. word .. ' ' .. item.attempt .. ' ' .. summary))
+      -- more than 64 bytes would double the record's size
+      call('HSET', record, 'r' .. i - 1, cut(item.at .. ' ' .. word .. ' ' .. item.attempt .. ' ' .. summary, 64))
     end
   end
 end
@@ -69,9 +84,14 @@ local function tell_schedule(item, word, summary, failure)
   if find(item.event, '%-[1-9]%d*$') then note(item, word, summary) end
 end
 
+local function forget_hold(item)
+  cleared[#cleared + 1] = item.entry
+  if item.failed ~= '0' then cleared[#cleared + 1] = item.entry .. '!' end
+end
+
 local function acknowledged(item)
   local count = call('XACK', k_stream, a_group, item.entry) -- raises on what is no stream: then it is still held
-  cleared[#cleared + 1] = item.entry
+  forget_hold(item)
   if count == 1 and meta[7] then pcall(count_out, sub(k_stream, #PREFIX + 3), a_group, item.id, item.entry) end
   return count == 1
 end
@@ -81,7 +101,7 @@ local function is_pending(item)
   local found = redis.pcall('XPENDING', k_stream, a_group, item.entry, item.entry, 1)
   if found.err and not find(reason(found), 'NOGROUP') then error(reason(found), 0) end
   if #found == 1 then return true end
-  cleared[#cleared + 1] = item.entry
+  forget_hold(item)
   return false
 end
 
@@ -106,6 +126,7 @@ function VERBS.t(item, ms, why)
   if not is_pending(item) then return 'NOT_HELD' end
   call('ZADD', k_retry, ms, item.entry)
   call('ZREM', k_lease, item.entry)
+  call('HSET', k_hold, item.entry .. '!', past_with(past_of(item), item.attempt, why))
   put_down(item, item.attempt, item.failed == '0' and now_text or item.failed)
   tell_schedule(item, 'retry', why)
   return 'SETTLED'
@@ -150,8 +171,8 @@ function VERBS.r(item, why, traceback, outcome)
     why = why .. ' (of its ' .. #fields / 2 .. ' fields, these are the first ' .. WORDS / 2 .. ')'
     for i = #fields, WORDS + 1, -1 do fields[i] = nil end
   end
-  for _, word in ipairs({'error', why, 'traceback', traceback, 'attempts', item.attempt, 'first_failed_ms', failed,
-    'last_failed_ms', now_text, 'group', a_group, 'entry', item.entry}) do
+  for _, word in ipairs({'error', why, 'traceback', traceback, 'history', past_of(item), 'attempts', item.attempt,
+    'first_failed_ms', failed, 'last_failed_ms', now_text, 'group', a_group, 'entry', item.entry}) do
     fields[#fields + 1] = word
   end
   call('XADD', k_dead, '*', unpack(fields))
