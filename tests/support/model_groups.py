@@ -13,7 +13,7 @@ from tests.support.model_words import Id
 from timerq.commands.consume import Settlement
 
 NOBODY = "(waiting)"
-NOTES = 7  # fields that a dead letter has besides its event's
+NOTES = 8  # fields that a dead letter has besides its event's
 OCCURRENCE = re.compile(r"-[1-9]\d*$")
 MADE_BY_HAND = re.compile(r"-[tb]\d+$")
 

@@ -408,7 +408,7 @@ def test_what_is_no_event_is_kept_apart(kit):
     kit._clients.connections.open().xadd(stream, {"what": "ever"})
     assert len(kit.advance("1m")) == 1
     (broken,) = kit.unreadable
-    assert broken.why == "it has no field b'id'"
+    assert broken.why == "it has no field 'id'"
 
 
 def test_pending_is_in_the_order_of_time(kit):
