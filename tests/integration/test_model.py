@@ -17,7 +17,7 @@ import fakeredis
 import hypothesis.strategies as st
 import pytest
 import redis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from tests.support.model_check import Checked
@@ -48,16 +48,25 @@ SCALE = settings().max_examples / 100  # of the profile; see CONTRIBUTING.md
 pytestmark = pytest.mark.timeout(900 * SCALE)
 
 
-def run(client: Callable[[], Any], partitions: int, examples: float) -> None:
+def run(client: Callable[[], Any], partitions: int, examples: float, name: str) -> None:
     machine = type("Run", (Machine,), {"partitions": partitions, "client": staticmethod(client)})
+    if settings().derandomize:
+        machine = seed(name)(machine)  # the same ones each time, but others on each server
     run_state_machine_as_test(
         machine, settings=settings(SETTINGS, max_examples=max(1, round(examples * SCALE)))
     )
 
 
 @pytest.mark.parametrize(("partitions", "examples"), [(1, 10), (7, 5)])
-def test_any_history_is_the_models_on_fakeredis(partitions: int, examples: int) -> None:
-    run(lambda: fakeredis.FakeRedis(server=fakeredis.FakeServer(version=(7,))), partitions, examples)
+def test_any_history_is_the_models_on_fakeredis(
+    partitions: int, examples: int, request: pytest.FixtureRequest
+) -> None:
+    run(
+        lambda: fakeredis.FakeRedis(server=fakeredis.FakeServer(version=(7,))),
+        partitions,
+        examples,
+        request.node.name,
+    )
 
 
 @pytest.mark.slow
@@ -68,4 +77,4 @@ def test_any_history_is_the_models(
     """The servers share the examples, however many there are."""
     mine = [item for item in request.session.items if item.name.startswith(f"{request.function.__name__}[")]
     with redis.Redis.from_url(redis_server.url) as client:
-        run(lambda: client, partitions, 2 * examples / len(mine))
+        run(lambda: client, partitions, 2 * examples / len(mine), request.node.name)
