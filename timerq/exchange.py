@@ -31,6 +31,9 @@ VERBS: Final = ("EVALSHA", "EVAL")
 REMEMBERED_S = 540.0
 """How long a request may be sent again: the scripts remember it for ten minutes, and would then do it twice."""
 
+TOGETHER_BYTES = 65_536
+"""Calls that are not larger together go in one write: each would cost the server a read of its own."""
+
 FRESH_S = 0.5
 """A connection that was silent for longer is looked at before it is used: not every closed one is a fault."""
 
@@ -147,7 +150,10 @@ def exchange(
             )
         if not connection.is_connected:
             connection.connect()  # not left to the sending, which asks no Sentinel where the master is now
-        connection.send_packed_command([pack_command(tuple(call)) for call in calls])  # type: ignore[arg-type]  # its stub means one-element tuples
+        packed: list[bytes] = [pack_command(tuple(call)) for call in calls]  # type: ignore[arg-type]  # its stub means one-element tuples
+        if len(packed) > 1 and sum(map(len, packed)) <= TOGETHER_BYTES:
+            packed = [b"".join(packed)]
+        connection.send_packed_command(packed)
         if waiting is not None:
             work, waiting = waiting, None
             work()

@@ -38,7 +38,7 @@ def tomorrow() -> int:
 def idle(rig: Rig) -> list[Row]:
     """Round trips (reads from client sockets) and CPU of dispatchers while 100,000 schedules wait for tomorrow."""
     rows = []
-    seconds = rig.choose(10, 4)
+    seconds = rig.choose(20, 4)  # two of the turns in which streams are trimmed
     for partitions, count in ((1, 1), (4, 2)):
         with rig.redis() as (url, client), TimerQueue.connect(url, namespace=NAMESPACE) as queue:
             queue.init(partitions=partitions)
