@@ -131,12 +131,16 @@ def a_key_of(queue: TimerQueue, partition: int, prefix: str) -> str:
     return next(key for key in (f"{prefix}{n}" for n in range(1000)) if partition_of(queue, key) == partition)
 
 
-def move_slot(cluster: LocalCluster, slot: int, to: int) -> None:
-    """All of it at once."""
+def move_slot(cluster: LocalCluster, slot: int, to: int, *, pieces: int = 0, count: int = 0) -> int:
+    """All of it at once; or ``pieces`` of ``count`` keys, and then the rest. Returns where it was."""
     source = cluster.begin_move(slot, to)
+    for _ in range(pieces):  # half here, half there, for a while
+        cluster.move_keys(slot, source, to, count)
+        time.sleep(0.1)
     while cluster.move_keys(slot, source, to):
         pass
     cluster.end_move(slot, to)
+    return source
 
 
 def is_down(cluster: LocalCluster) -> bool:
@@ -162,16 +166,7 @@ def test_a_slot_moves_while_it_fires(
         queue.upsert_many([Upsert(key, EVENT, delay=500 + n) for n, key in enumerate(keys)])
         queue.upsert("tick", EVENT, every=100)
         events.wait(100)
-        source = cluster.owner_of(slot)
-        target = (source + 1) % 3
-        cluster.begin_move(slot, target)
-        # half of it lies here, half of it there, for a while
-        for _ in range(8):
-            cluster.move_keys(slot, source, target, count=20)
-            time.sleep(0.1)
-        while cluster.move_keys(slot, source, target, count=50):
-            pass
-        cluster.end_move(slot, target)
+        source = move_slot(cluster, slot, (cluster.owner_of(slot) + 1) % 3, pieces=8, count=20)
         events.wait(lambda seen: len({event.key for event in seen}) == 2001, timeout_s=60)
         wait_for(lambda: not dispatcher.health.failing, "it is well again", 60)
         # the reader of the wake signals has followed too: a sleeping partition is woken at its new place
@@ -220,19 +215,12 @@ def test_a_slot_moves_while_its_events_are_handled(
         count += 1
 
     source = cluster.owner_of(slot)
-    target = (source + 1) % 3
     with Running(app):
         for _ in range(20):
             publish()
         seen.wait(50)
-        cluster.begin_move(slot, target)
-        # half of it lies here, half of it there, for a while: nothing can be published or handled
-        for _ in range(4):
-            cluster.move_keys(slot, source, target, count=3)
-            time.sleep(0.1)
-        while cluster.move_keys(slot, source, target, count=50):
-            pass
-        cluster.end_move(slot, target)
+        # nothing can be published or handled meanwhile
+        move_slot(cluster, slot, (source + 1) % 3, pieces=4, count=3)
         for _ in range(20):
             publish()
         seen.wait(lambda all: len(set(all)) == count * len(lanes), timeout_s=60)
